@@ -135,7 +135,7 @@ _NAMES = {"query": ("query",), "document": ("document", "passage", "corpus")}
 
 
 def prompt_name_for(type_of_input: str, prompts: Mapping[str, str]) -> str | None:
-    """Return the name of a model's prompt for ``"query"`` or ``"document"``; None: there is none."""
+    """Return the name of a model's prompt for ``"query"`` or ``"document"``, or None."""
     return next((name for name in _NAMES[type_of_input] if name in prompts), None)
 
 

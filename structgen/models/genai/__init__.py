@@ -1,10 +1,9 @@
 """Text models on ONNX Runtime GenAI: the only folder that imports ``onnxruntime_genai``.
 
-`runtime` (the package itself), `folders` (what a model's folder says, and token bytes from a
-tokenizer that can only decode), `media` (pictures, read by the runtime's processors), `sound`
-(files of sounds as samples), `whisper` (its prompts and transcripts), `sequences` (reused between
-calls, and batches), `model` (`TextModel`, its adapters and vectors) and `opening` (`load`,
-`from_onnx_genai`).
+`runtime` (the package itself), `folders` (a model's files, and token bytes from a tokenizer that
+can only decode), `media` (pictures, read by the runtime's processors), `sound` (sound files as
+samples), `whisper` (its prompts and transcripts), `sequences` (reused between calls, and batches),
+`model` (`TextModel`, its adapters and vectors) and `opening` (`load`, `from_onnx_genai`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Without a folder, `token_bytes` recovers the bytes of every token from ONNX Runtime GenAI's
 tokenizer object, which cannot list a vocabulary and does not know its folder. Two of its functions
-are enough: ``decode(ids) -> str`` and ``find(spelling) -> id``. Knows neither the runtime itself,
-nor how folders come about.
+are enough: ``decode(ids) -> str`` and ``find(spelling) -> id``. Knows neither the runtime nor how
+folders are made.
 
 How bytes are recovered. A token is decoded between two copies of a harmless token, ``A``, so that
 no decoder strips or adds a space. Text without U+FFFD is the token's own text. Otherwise the token
@@ -31,14 +31,14 @@ _POST_PROCESSOR = b'"post_processor"'
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return ``genai_config.json``, with the fields that are needed.
+    """Return ``genai_config.json``, checked for the fields that are needed.
 
     Raises:
-        ModelError: there is none, or it cannot be understood.
+        ModelError: it is missing or not valid.
     """
     path = folder / "genai_config.json"
     try:
-        if not path.is_file():  # a pipe would be waited for
+        if not path.is_file():  # reading a pipe would wait
             raise FileNotFoundError
         config = document(path)
         model = config["model"]
@@ -62,12 +62,12 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def graph_name(config: Mapping[str, Any]) -> str:
-    """Return the file of a decoder's graph, as its folder's configuration names it."""
+    """Return the name of the decoder's graph file from the configuration."""
     return str(config["model"].get("decoder", {}).get("filename", "model.onnx"))
 
 
 def masked_graph(folder: Path, config: Mapping[str, Any]) -> str | None:
-    """Return the file of the same graph with a mask, in ``folder``; None: there is none."""
+    """Return the file of the same graph with a mask in ``folder``; None: there is none."""
     with contextlib.suppress(ValueError):
         graph = inside(folder, graph_name(config))
         if cache.has_mask(graph):
@@ -76,7 +76,7 @@ def masked_graph(folder: Path, config: Mapping[str, Any]) -> str | None:
 
 
 def add_mask(folder: Path) -> Path:
-    """Write a folder's graph once more, with a mask; see `structgen.models.add_mask`."""
+    """Write a second graph with a mask; see `structgen.models.add_mask`."""
     import onnx_ir as ir
 
     from structgen.models.conversion.graph import save_masked
@@ -89,13 +89,13 @@ def add_mask(folder: Path) -> Path:
         if not cache.has_mask(plain):
             target.unlink()
             raise ValueError("its weights are inside the file instead of in a separate file")
-    except Exception as error:  # of any kind: the file may be anything
+    except Exception as error:  # any error: the file may be anything
         raise ConversionError(f"Cannot add a mask to {folder / name}: {error}.") from error
     return target
 
 
 def read_ahead(folder: Path) -> None:
-    """Ask the system to read the weights from disk, where it can do so by itself; does not wait."""
+    """Ask the system to read the weights from disk in the background, if it can."""
     advise = getattr(os, "posix_fadvise", None)
     if advise is None:
         return
@@ -108,7 +108,7 @@ def folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
     """Return the vocabulary of ``tokenizer.json``, as wide as the model's logits.
 
     Raises:
-        VocabularyError: it cannot be understood.
+        VocabularyError: it is not valid.
     """
     model = config["model"]
     eos = model["eos_token_id"]
@@ -120,10 +120,10 @@ def folder_vocabulary(folder: Path, config: Mapping[str, Any]) -> Vocabulary:
 
 
 def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
-    """Return the tokens that a text alone begins with, as Transformers' tokenizers add them.
+    """Return the tokens that start a text, as added by Transformers' tokenizers.
 
-    ``add_bos_token`` in ``tokenizer_config.json`` says whether there is one; where it is silent,
-    the template in ``tokenizer.json`` that puts special tokens around a text does.
+    They come from ``add_bos_token`` in ``tokenizer_config.json``, or, without it, from the template
+    in ``tokenizer.json`` that puts special tokens around a text.
 
     Raises:
         ModelError: a file cannot be read.
@@ -148,21 +148,21 @@ def start_ids(folder: Path, vocabulary: Vocabulary) -> tuple[int, ...]:
 
 
 def _post_processor(tokenizer: bytes) -> Any:
-    """Return what ``tokenizer.json`` puts around texts.
+    """Return the post-processor of ``tokenizer.json``, which puts tokens around texts.
 
-    It comes before the vocabulary, so that the file, of 20 MB perhaps, need not be parsed for it.
+    It comes before the vocabulary, so the whole file, maybe 20 MB, need not be parsed.
     """
     at = tokenizer.find(_POST_PROCESSOR)
     if at < 0:
         return None
     start = tokenizer.index(b":", at + len(_POST_PROCESSOR)) + 1
-    end = tokenizer.find(b'"model"', start)  # its template is small, what follows may not be
+    end = tokenizer.find(b'"model"', start)  # the rest may be large
     text = tokenizer[start : end if end > 0 else None].decode().lstrip()
     return json.JSONDecoder().raw_decode(text)[0]
 
 
 def _put_before(post_processor: Any) -> list[str]:
-    """Return names of the special tokens that a post-processor puts before a text."""
+    """Return the names of the special tokens that a post-processor puts before a text."""
     if not isinstance(post_processor, dict):
         return []
     if post_processor.get("type") == "Sequence":
@@ -195,14 +195,15 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
     """Return the bytes of ids ``0 .. size - 1``; ``b""`` for special, unused and padding ids.
 
     Args:
-        decode: text of a few ids, special tokens left out, bad UTF-8 replaced by U+FFFD.
-        find: the id whose spelling in the tokenizer file this is, negative when there is none.
+        decode: returns the text of a few ids, without special tokens, with U+FFFD for invalid
+            UTF-8.
+        find: returns the id of a spelling in the tokenizer file; negative if there is none.
         size: number of ids, the width of the logits.
 
     Raises:
-        VocabularyError: a token's bytes cannot be established beyond doubt.
+        VocabularyError: a token's bytes cannot be determined with certainty.
 
-    Cost: about 5 µs an id.
+    Cost: about 5 µs per id.
     """
     anchor = find("A")
     if anchor < 0 or decode([anchor, anchor]) != "AA":
@@ -211,7 +212,7 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
             f"other tokens. {_HINT}"
         )
     points = {byte: point for point, byte in enumerate(byte_alphabet().tolist())}
-    spelling = [chr(points[byte]) for byte in range(256)]  # of byte-level vocabularies only
+    spelling = [chr(points[byte]) for byte in range(256)]  # only in byte-level vocabularies
     byte_ids = [find(one) for one in spelling]
     if byte_ids[0x20] < 0 or decode([anchor, byte_ids[0x20], anchor]) != "A A":
         spelling = []
@@ -230,7 +231,7 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
             ids.append(token)
             ids.extend(byte_ids[byte] for byte in after)
             if min(ids) < 0:
-                continue  # a byte that is no token of its own
+                continue  # a byte without a token of its own
             data = decode(ids).encode()
             if data.startswith(before) and data.endswith(after):
                 data = data[len(before) : len(data) - len(after)]
@@ -250,7 +251,7 @@ def token_bytes(decode: Decode, find: Find, size: int) -> list[bytes]:
                 return repaired
         elif text[:1] == text[-1:] == "A":
             inner = text[1:-1]
-            # A literal hit is an added token, spelt in the file as it is written.
+            # A literal match is an added token, which the file spells unchanged.
             if is_spelt(token, inner.encode()) or find(inner) == token:
                 return inner.encode()
         if text == unknown:

@@ -1,17 +1,17 @@
-"""Pictures and sounds as the runtime's multimodal processors read them.
+"""Pictures and sounds for the runtime's multimodal processors.
 
-Knows which families of models take what, the markers for it in their prompts, and how to find the
-tokens of each picture in a processor's result. A processor never gets the text of a prompt, because
-it would read special tokens wherever they are spelt. It gets only markers, and
-`Perceived.in_prompt` puts their tokens among those of the text.
+Here are the families of models with the markers in their prompts, and the search for the tokens of
+each picture in a processor's result. A processor never gets the text of a prompt, because it would
+recognise special tokens everywhere. It gets only markers, and `Perceived.in_prompt` inserts their
+tokens into those of the text.
 
 What the runtime does, read in 0.18 and relied on here:
 
 * All pictures are run with the first tokens of a sequence, in one pass, or not at all.
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
   others as they are. A new sequence is begun instead.
-* A damaged JPEG ends the process (libjpeg's own ``error_exit``), and the runtime waits without end
-  for one that was cut off. So it gets PNG only, whose errors it raises; Pillow reads the others.
+* A damaged JPEG ends the process (libjpeg's own ``error_exit``), and a truncated one makes the
+runtime wait forever. So it gets only PNG, whose errors it raises; Pillow reads other formats.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from .runtime import og
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How some models write pictures in prompts.
+    """How a family of models writes pictures in prompts.
 
     Attributes:
-        marker: the processor's marker of a picture, perhaps with its number.
-        ends: the special tokens that begin and end a picture; empty: a picture is one token many
-            times.
+        marker: the processor's marker of a picture, which may contain its number.
+        ends: the special tokens that begin and end a picture; empty: a picture is one token,
+            repeated.
         token: that token; None: negative numbers.
-        around: the text before and after a picture, as the models were trained.
+        around: the text before and after a picture, as in training.
     """
 
     marker: str
@@ -66,10 +66,10 @@ PICTURES: Mapping[str, Family] = {
         "<start_of_image>", ends=("<start_of_image>", "<end_of_image>"), around=("\n\n", "\n\n")
     ),
 }
-"""By the type of a model in ``genai_config.json``."""
+"""The families by the model's type in ``genai_config.json``."""
 
 SEEING = {*PICTURES, "gemma4", "mistral3", "qwen3_5", "qwen3_5_moe", "videochat_flash_qwen"}
-"""The types of models that the runtime has read pictures, and cannot rewind."""
+"""The types of models that read pictures, which the runtime cannot rewind."""
 
 
 @final
@@ -77,9 +77,9 @@ class MediaReader:
     """Reads pictures and sounds for one model. Safe to share by threads."""
 
     def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
-        """Initialize for a model; ``name`` is its name in messages."""
+        """Set up for a model; ``name`` is its name in messages."""
         self._family = PICTURES.get(str(og_model.type))
-        # Of other types `structgen.models.allowed` knows no steps.
+        # `structgen.models.allowed` has no steps for other types.
         self._processor = og_model.create_multimodal_processor() if self._family else None
         self._name = name
         self._names = vocabulary.named_tokens
@@ -120,7 +120,7 @@ class MediaReader:
         )
 
     def _spans(self, token_ids: npt.NDArray[np.int32]) -> list[tuple[int, int]]:
-        """Return where the pictures begin and end in what the processor gives."""
+        """Return the start and end of each picture in the processor's result."""
         assert self._family is not None
         if self._family.ends:
             first, last = (self._names.get(name, -1) for name in self._family.ends)
@@ -142,10 +142,11 @@ _CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
 
 
 def _bounded(data: bytes) -> bytes:
-    """Return a PNG file with what its pixels need: the runtime unpacks texts, and logs the odd.
+    """Return a PNG file with only the parts for its pixels: the runtime would unpack texts, and log
+    unusual parts.
 
     Raises:
-        PromptError: it has more pixels than it says: these are unpacked, too.
+        PromptError: it has more pixels than its header says, which would be unpacked, too.
     """
     kept, at = [data[:8]], 8
     once = {b"IHDR", b"PLTE", b"tRNS", b"IEND"}
@@ -173,9 +174,9 @@ def _bounded(data: bytes) -> bytes:
 
 
 def _plain_jpeg(data: bytes) -> bytes:
-    """Return a JPEG file with what its pixels need, and the notes of how the camera was held.
+    """Return a JPEG file with only the parts for its pixels, and those with the orientation.
 
-    Pillow reads the rest in Python, also what is behind an end: each note copies those before.
+    Pillow would read all others in Python, even after the end, and copy all earlier ones for each.
     """
     kept, once = [data[:2]], {b"Exif\0\0", b"http:/"}
     for marker, start, end in jpeg_parts(data):
@@ -192,7 +193,7 @@ def _plain_jpeg(data: bytes) -> bytes:
 
 
 def _plain_gif(data: bytes) -> bytes:
-    """Return a GIF file without extensions, but for which colour is transparent."""
+    """Return a GIF file without extensions, except the one for the transparent colour."""
     parts = [data[start:end] for start, end in gif_parts(data)]
     return b"".join(
         part
@@ -205,10 +206,10 @@ _PLAIN = {"JPEG": _plain_jpeg, "GIF": _plain_gif}
 
 
 def _as_png(picture: Image) -> bytes:
-    """Return a picture as a PNG file, the way it is to be looked at.
+    """Return a picture as a PNG file in its right orientation.
 
     Raises:
-        PromptError: it cannot be read, or Pillow is needed and is not there.
+        PromptError: it cannot be read, or Pillow is needed and not installed.
     """
     if picture.media_type == "image/png":
         return _bounded(picture.data)
@@ -224,15 +225,15 @@ def _as_png(picture: Image) -> bytes:
     data = _PLAIN.get(kind, bytes)(picture.data)
     try:
         with Pillow.open(io.BytesIO(data), formats=[kind]) as file:
-            if file.size != picture.size:  # which was looked at
+            if file.size != picture.size:  # which was checked before
                 raise ValueError(f"it has two sizes, {picture.size} and {file.size}")
-            # All its entries may name the same bytes, which Pillow before 13 copies for each.
+            # All entries may refer to the same bytes, which Pillow before 13 copies for each.
             if "exif" in file.info:
                 file.info["exif"] = file.info["exif"][:_MOST_EXIF]
             file.getexif()
-            file.info.pop("exif", None)  # else all entries are read, to be written again
+            file.info.pop("exif", None)  # otherwise all entries are read to be written again
             ImageOps.exif_transpose(file, in_place=True)
             return png_of(np.asarray(file if file.mode == "RGB" else file.convert("RGB")), 0)
-    except Exception as error:  # of any kind: the bytes may be anything
+    except Exception as error:  # any error: the bytes may be anything
         why = str(error).partition(" <")[0]  # Pillow shows the file, which is an object here
         raise PromptError(f"Cannot read the image as {kind}: {why}.") from error

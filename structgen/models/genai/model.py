@@ -1,23 +1,22 @@
 """A text model on ONNX Runtime GenAI.
 
-Has tokens, chat templates, LoRA adapters, sequences, and vectors of texts (what goes into the last
-projection, pooled). Implements the protocols of `structgen.models.base`. Knows no loading, output
-types, masks or step loop.
+Here are tokens, chat templates, LoRA adapters, sequences, and vectors of texts (the pooled input of
+the last projection). Implements the protocols of `structgen.models.base`. Knows no loading, output
+types, masks or decode loop.
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
-* ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
-* `structgen.sampling.sampler` chooses tokens: the runtime's own choosing would tie a sequence to
-  one call's settings. Appending a token costs what ``generate_next_token`` does. Only the likeliest
-  token that a mask allows is left to the runtime, if the graph has a mask.
-* ``set_model_input`` keeps the array's address: the next pass reads what has been written into it.
-* After ``rewind_to(n)`` the scores are gone: the last kept token has to be run again.
-* ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
-  360 MB for SmolLM2's 8,192 tokens, 0.03 s for 512. So sequences start small and grow.
-* It sends usage data to its maker unless ``ORT_DISABLE_TELEMETRY`` is set when it is first used;
-  its own ``disable_telemetry_events`` does not stop all of it.
-* The interpreter lock is held while the model runs: Ctrl-C acts between steps.
-* ``get_output`` raises for a missing output; in 0.11 it ends the process.
+* ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores. *
+`structgen.sampling.sampler` chooses tokens: the runtime's own sampling would tie a sequence to one
+call's settings. Appending a token costs the same as ``generate_next_token``. Only the likeliest
+allowed token is chosen by the runtime, if the graph has a mask. * ``set_model_input`` keeps the
+array's address: the next pass reads the array's current content. * After ``rewind_to(n)`` the
+scores are gone: the last kept token must be run again. * ``max_length`` sizes the key-value cache,
+which is zeroed when the sequence is made: 0.77 s and 360 MB for SmolLM2's 8,192 tokens, 0.03 s for
+512. So sequences start small and grow. * It sends usage data unless ``ORT_DISABLE_TELEMETRY`` is
+set when it is first used; its own ``disable_telemetry_events`` does not stop all of them. * The
+interpreter lock is held while the model runs: Ctrl-C acts between steps. * ``get_output`` raises
+for a missing output; in 0.11 it ends the process.
 """
 
 from __future__ import annotations
@@ -85,13 +84,13 @@ from .sound import decoding
 from .whisper import Whisper
 
 OUTPUT = "hidden_states"
-"""What a graph calls its vector a token."""
+"""The name of a graph's output with a vector per token."""
 
 FloatArray = npt.NDArray[np.float32]
 
 
 def no_output(name: str) -> ModelError:
-    """Return the error about a model that lacks the output."""
+    """Return the error for a model without this output."""
     error = ModelError(
         f"{name} has no output {OUTPUT!r}, so it cannot embed. Convert it with "
         "`structgen models convert FILE.gguf OUT --hidden-states`, or use an embedder: "
@@ -102,7 +101,7 @@ def no_output(name: str) -> ModelError:
 
 
 def no_transcripts(name: str) -> ModelError:
-    """Return the error of a model that transcribes nothing; ``name`` is the model's."""
+    """Return the error for a model that cannot transcribe; ``name``: the model's name."""
     error = ModelError(f"{name} cannot transcribe audio. {_THOSE_THAT_HEAR}")
     error.lacks = "transcripts"
     return error
@@ -122,8 +121,8 @@ def has_output(folder: Path | None) -> bool:
 
 
 PREFIX_CACHE = 512 << 20
-"""Bytes of key-value caches that are kept of calls by default: 11,000 tokens of SmolLM2, 21,000 of
-Qwen2.5 0.5B."""
+"""Bytes of key-value caches that are kept between calls by default: 11,000 tokens of SmolLM2,
+21,000 of Qwen2.5 0.5B."""
 
 _THOSE_THAT_SEE = (
     "Load a model folder with image support for ONNX Runtime GenAI, such as "
@@ -139,17 +138,17 @@ def _named(media: Sequence[Media]) -> str:
 
 
 # A folder's own settings must not make the runtime refuse a sequence, nor choose another token than
-# the likeliest. What of the second kind a version lacks, it cannot be asked to leave.
+# the likeliest. Settings of the second kind that a version lacks cannot be reset.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 _LIKELIEST = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
 
 
 _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""As JSON has it."""
+"""A NUL as written in JSON."""
 
 
 def _after_nul(what: str) -> PromptError:
-    """Return the error of a NUL: the runtime takes C strings, and would drop what follows."""
+    """Return the error for a NUL: the runtime uses C strings, and would drop the rest."""
     return PromptError(f"{what} contains a NUL character. Remove it.")
 
 
@@ -160,21 +159,21 @@ class TextModel:
 
     Attributes:
         name: its name in messages: the folder's name.
-        folder: its folder; None if it was passed in as objects.
-        vocabulary: its tokens; ``vocabulary.size`` is the width of its logits.
-        context_length: most tokens a sequence can have, prompt and output together.
-        start_ids: the tokens that begin a text prompt: often none, or one.
-        search_defaults: its own search settings, from ``genai_config.json``.
-        options: its load options; None if it was passed in as objects.
-        device: the runtime's name of its device: ``"CPU"``, ``"CUDA"``.
+        folder: its folder; None: it was passed in as objects.
+        vocabulary: the vocabulary; its ``size`` is the width of the logits.
+        context_length: most tokens of a sequence, prompt and output together.
+        start_ids: the tokens that start a text prompt, often none or one.
+        search_defaults: the model's own search settings, from ``genai_config.json``.
+        options: its load options; None: it was passed in as objects.
+        device: the runtime's name of the device: ``"CPU"``, ``"CUDA"``.
         deterministic: whether an output is the same to the bit however its passes are divided.
-        draft: the draft model, if it was loaded with one.
+        draft: the draft model, if there is one.
         has_cuda_graph: whether it runs as a CUDA graph, one sequence at a time.
-        has_mask: whether its graph adds a mask to the scores, so that the runtime can choose.
-        reader: reads pictures and sounds; None: text only.
-        og_model: the runtime's model object. With `has_mask`, its generators need a mask.
+        has_mask: whether its graph has a mask input, so that the runtime can choose tokens.
+        reader: reads pictures and sounds; None: only text.
+        og_model: the runtime's model object. With `has_mask`, its generators need the mask input.
         og_tokenizer: the runtime's tokenizer object.
-        sequences: sequences of earlier calls, for prompts that begin alike; see
+        sequences: sequences of earlier calls, for prompts with the same beginning; see
             `structgen.models.genai.sequences`.
     """
 
@@ -204,7 +203,7 @@ class TextModel:
         self.deterministic = given.deterministic
         self.start_ids = tuple(start_ids)
         self.has_mask = has_mask
-        self._everything: dict[int, MaskBytes] = {}  # by how many rows
+        self._everything: dict[int, MaskBytes] = {}  # by number of rows
         self.options = options
         self._template = template
         self.og_model = og_model
@@ -216,7 +215,7 @@ class TextModel:
         self.search_defaults: Mapping[str, Any] = MappingProxyType(dict(search_defaults))
         known = {k: v for k, v in _LIKELIEST.items() if k in search_defaults}
         self._settings = {**_SETTINGS, **known}
-        self._adapters: Any = None  # the runtime's set, from the first on
+        self._adapters: Any = None  # the runtime's set of adapters, made with the first
         self._adapter_files: dict[str, Path] = {}
         self.adapter_loads = 0
         kept = PREFIX_CACHE if given.prefix_cache is None else given.prefix_cache
@@ -231,12 +230,12 @@ class TextModel:
     def encode(self, text: str) -> TokenIds:
         """Return the token ids of ``text``, int32 ``[n]``.
 
-        Nothing is added, not even `start_ids`; special tokens spelt out in the text are
-        recognised, as chat templates need.
+        Nothing is added, not even `start_ids`. Names of special tokens in the text are recognised,
+        as chat templates need.
 
         Raises:
-            PromptError: the tokenizer finds a token that the model has no scores for, or none for
-                a character.
+            PromptError: the tokenizer has no token for a character, or returns one that the model
+                has no scores for.
         """
         if "\0" in text:
             raise _after_nul("The text")
@@ -256,7 +255,7 @@ class TextModel:
         return token_ids
 
     def decode(self, token_ids: Sequence[int] | TokenIds) -> str:
-        """Return the text of ``token_ids``; special tokens have none, bad UTF-8 is U+FFFD."""
+        """Return the text of ``token_ids`` without special tokens; invalid UTF-8 becomes U+FFFD."""
         tokens = self.vocabulary.tokens
         return b"".join(tokens[int(token_id)] for token_id in token_ids).decode(errors="replace")
 
@@ -266,7 +265,7 @@ class TextModel:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
-        """Return the text of a chat, up to where the assistant's answer begins.
+        """Return the text of a chat, up to the beginning of the assistant's answer.
 
         Args:
             messages: the chat.
@@ -292,10 +291,10 @@ class TextModel:
 
     @functools.cached_property
     def _apply(self) -> Callable[..., str]:
-        """Applies the chat template.
+        """Return the function that applies the chat template.
 
-        The runtime would parse a given one in each call, for 0.2 s if it is as long as Gemma 4's.
-        So it is the own one of a further tokenizer, which knows nothing else.
+        The runtime would parse a passed template in each call, which takes 0.2 s for one like Gemma
+        4's. So a second tokenizer object has it as its own.
         """
         own: Callable[..., str] = self.og_tokenizer.apply_chat_template
         if self._template is None:
@@ -309,7 +308,7 @@ class TextModel:
                 apply = trial.tokenizer(og, name, damage.DESCRIBING).apply_chat_template
             apply("[]")
         except (OSError, RuntimeError) as error:
-            # Only where a template is given does the runtime say why it cannot be parsed.
+            # Only for a passed template does the runtime say why it cannot be parsed.
             if "unsupported chat template" in str(error):
                 return parsed
         return apply
@@ -360,7 +359,7 @@ class TextModel:
 
     @functools.cached_property
     def _rewinds(self) -> bool:
-        """Whether the runtime can take tokens back: not those of pictures, nor of LFM 2."""
+        """Whether the runtime can rewind: not with pictures, nor for LFM 2."""
         if self.reader is not None:
             return False
         try:
@@ -373,7 +372,7 @@ class TextModel:
 
     @property
     def pace(self) -> Pace:
-        """What passes cost, by the kind of device it runs on."""
+        """The cost of passes on the model's kind of device."""
         if self.has_cuda_graph:
             return ON_CUDA_GRAPH
         if self.reader is not None:
@@ -384,7 +383,7 @@ class TextModel:
 
     @property
     def most_rows(self) -> int:
-        """Most sequences that the runtime takes side by side."""
+        """Most sequences that the runtime runs in a batch."""
         alone = self.has_cuda_graph or self.deterministic or self.reader is not None
         return 1 if alone else MOST_ROWS
 
@@ -399,13 +398,12 @@ class TextModel:
         """Begin a batch and run the model over its first tokens, as `Model.start_batch` says.
 
         Returns:
-            None where these rows cannot be run together: of different lengths with a model that
-            does not pad exactly.
+            The batch; None: the rows have different lengths and the model does not pad exactly.
 
-        Cost: as if each row were as long as the longest; trying out once whether the model pads
-        exactly, 0.1 s.
+        Cost: as if each row were as long as the longest; and once 0.1 s to test whether the model
+        pads exactly.
         """
-        pad = self.og_tokenizer.pad_token_id  # no token, unless the model was handed in
+        pad = self.og_tokenizer.pad_token_id  # no token, unless the model was passed in
         if any(row[-1] == pad for row in rows) or (len({*map(len, rows)}) > 1 and not self._pads):
             return None
         return self._new_batch(rows, room, adapter, allowed)
@@ -451,24 +449,24 @@ class TextModel:
         """Return vectors of texts, float32 ``[n, dimensions]``, from the model's last layer.
 
         The model must have been converted with ``--hidden-states``. A text is run after
-        `start_ids`, without a chat template, and must fit the context. One without tokens has
-        zeros.
+        `start_ids`, without a chat template, and must fit the context. The vector of a text without
+        tokens is zero.
 
         Args:
-            texts: one text, which is ``n`` = 1, or several.
+            texts: one text (``n`` = 1) or several.
             pooling: the vector of the ``"last"`` token, or the ``"mean"`` of all.
-            dimensions: keep that many numbers of each vector.
+            dimensions: number of leading values of each vector to keep.
             normalize: scale each vector to length 1.
-            progress: called with how many texts are done; by default a bar on a terminal's standard
-                error, if the call takes longer than a second.
+            progress: called with the number of texts done; by default a bar on a terminal's
+                standard error if the call takes longer than a second.
 
         Raises:
-            ModelError: the model has no output for it.
+            ModelError: the model lacks the output.
             PromptError: a text is longer than the context.
             OptionError: an option is unknown or out of range, or a text is not a str.
 
-        Cost: what running the texts as prompts costs, one after the other. An embedder
-        (`structgen.load_embedder`) is many times faster, and made for it.
+        Cost: that of running the texts as prompts, one after the other. An embedder
+        (`structgen.load_embedder`) is many times faster and made for this.
         """
         from structgen.models.embedding import checked_texts
 
@@ -491,12 +489,12 @@ class TextModel:
         normalize: bool = True,
         done: Callable[[int], None] = lambda n_texts: None,
     ) -> Passes[FloatArray]:
-        """Return the vectors of texts in tokens; yield before each pass. Raise as `embed`.
+        """Return the vectors of texts given as tokens; yield before each pass. Raises as `embed`.
 
-        Texts run one after the other, and each is pooled at once, to save memory; ``done`` is
-        called with the number of finished texts.
+        Texts run one after the other, and each is pooled at once to save memory. ``done`` is called
+        with the number of finished texts.
         """
-        # Imported late: the other runtime's package, which generating does not need.
+        # Imported late: ONNX Runtime, which generating does not need.
         from structgen.models.embedding import pooling as pools
 
         hears = isinstance(self.reader, Whisper)
@@ -509,7 +507,8 @@ class TextModel:
                     f"Text {i} has {len(row):,} tokens, but the context of {self.name} is "
                     f"{self.context_length:,}. Split it."
                 )
-        # A text without tokens is run as another one, its vector left out; so is no text at all.
+        # A text without tokens is run as another one, whose vector is left out; so is an empty
+        # list.
         nothing = np.zeros(1, np.int32)
         some = [row if len(row) else nothing for row in rows] or [nothing]
         sequence: Any = None
@@ -540,14 +539,14 @@ class TextModel:
     def transcribe(self, audio: Audio, *, prompt: str = "", temperature: float = 0.0) -> Transcript:
         """Transcribe a sound of any length, with the times of its sentences.
 
-        The model has to be Whisper. It hears 30 seconds at once; the next window begins where the
-        last whole sentence ended.
+        The model must be Whisper. It reads 30 seconds at once; the next window begins where the
+        last complete sentence ended.
 
         Args:
-            audio: the sound, which says its language and whether to translate it into English.
-            prompt: text that could come before each window: names and words as they are spelt.
-            temperature: randomness. At 0, a window is written again, with a higher one, if the
-                model was not sure of its text or repeated itself.
+            audio: the sound, with its language and whether to translate it into English.
+            prompt: text that could come before each window, to show how names and words are spelt.
+            temperature: randomness. At 0, a window is transcribed again with a higher one if the
+                model was unsure or repeated itself.
 
         Raises:
             ModelError: the model is not Whisper.
@@ -555,8 +554,8 @@ class TextModel:
                 language.
             OptionError: the temperature is out of range.
 
-        Cost: for each window a pass of the encoder and one for each token. Whisper tiny writes a
-        minute in 6 seconds on 2 cores.
+        Cost: for each window a pass of the encoder, and a pass per token. Whisper tiny transcribes
+        a minute in 6 seconds on 2 cores.
         """
         listening = run_passes(self.listening(audio, prompt, temperature))
         while (window := listening.window) is not None:
@@ -585,9 +584,10 @@ class TextModel:
         return self.reader.transcribe(window)
 
     def close(self) -> None:
-        """Free the sequences kept for calls to come. The model stays usable.
+        """Free the sequences kept for later calls. The model stays usable.
 
-        A draft model that was loaded with it keeps none either; one that was handed in does.
+        Those of a draft model that was loaded with it are freed, too; those of a passed one are
+        not.
         """
         self.sequences.clear()
         if self.draft is not None and self.draft.close is not None:
@@ -595,27 +595,27 @@ class TextModel:
 
     @property
     def adapters(self) -> tuple[str, ...]:
-        """Names of the adapters that are loaded."""
+        """The names of the loaded adapters."""
         return tuple(sorted(self._adapter_files))
 
     @property
     def adapter_files(self) -> Mapping[str, Path]:
-        """The files of the adapters that are loaded, by name."""
+        """The files of the loaded adapters by name."""
         return dict(self._adapter_files)
 
     def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
         """Load a LoRA adapter, to be used by calls that pass ``adapter=name``.
 
         Args:
-            path: an ``.onnx_adapter`` file. Its parameters must be inputs of the model's graph:
-                the model has to have been exported for adapters.
-            name: what calls name it by.
+            path: an ``.onnx_adapter`` file. Its parameters must be inputs of the model's graph, so
+                the model must have been exported for adapters.
+            name: its name in calls.
 
         Raises:
-            ModelError: there is no such file, the runtime cannot read it, the name is taken, or the
-                model has no inputs for it.
+            ModelError: the file does not exist, the runtime cannot read it, the name is taken, or
+                the model has no inputs for it.
 
-        Cost: a pass of the model over one token, which tries it out.
+        Cost: a pass of the model over one token, as a test.
         """
         file = Path(path).expanduser()
         if name in self._adapter_files:
@@ -639,16 +639,16 @@ class TextModel:
             return
         except Exception as error:
             why = in_short(error)
-        self.unload_adapter(name)  # not before: the error holds the sequence that uses it
+        self.unload_adapter(name)  # not before: the error refers to the sequence that uses it
         if "Invalid input name" in why:
             why = f"{self.name} was not exported with inputs for it ({why})"
         raise ModelError(f"The adapter {name!r} does not fit the model: {why}.")
 
     def unload_adapter(self, name: str) -> None:
-        """Unload an adapter; sequences kept of its calls are freed.
+        """Unload an adapter, and free the sequences kept from its calls.
 
         Raises:
-            ModelError: it is not loaded, or a call is running with it.
+            ModelError: it is not loaded, or a running call uses it.
         """
         self._check_adapter(name)
         self.sequences.clear(name)
@@ -659,7 +659,7 @@ class TextModel:
         del self._adapter_files[name]
 
     def _check_adapter(self, name: str) -> None:
-        """Raise a `ModelError` that lists those loaded when ``name`` is none of them."""
+        """Raise a `ModelError` with the loaded adapters if ``name`` is not one of them."""
         if name not in self._adapter_files:
             loaded = ", ".join(self.adapters) or "none"
             raise ModelError(f"No adapter named {name!r} is loaded (loaded: {loaded}).")
@@ -667,7 +667,7 @@ class TextModel:
     def _new_sequence(
         self, adapter: str | None, capacity: int, mask: MaskBytes | None = None, rows: int = 1
     ) -> Running:
-        """Make runtime sequences; each pass reads ``mask``, which must outlive them."""
+        """Make the runtime's sequences; each pass reads ``mask``, which must outlive them."""
         params = og.GeneratorParams(self.og_model)
         params.set_search_options(max_length=capacity, batch_size=rows, **self._settings)
         generator = Running(self.og_model, params, self.name)

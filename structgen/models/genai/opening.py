@@ -1,7 +1,7 @@
 """Open a `TextModel` from a folder or from the runtime's own objects.
 
-Finds what a model needs before its first call: the session, its vocabulary, context length,
-settings and the size of its cache. Explains errors of folders that cannot be loaded.
+Here is everything before a model's first call: the session, the vocabulary, context length,
+settings and the size of its cache, and clear errors for folders that cannot be loaded.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ ModelT = TypeVar("ModelT", bound=TextModel)
 _DEFAULTS = LoadOptions()
 
 _OTHER_PARTS = {"vision", "speech"}
-"""What the configuration of a model that reads pictures or sounds has beside its decoder."""
+"""The parts of a configuration, beside the decoder, of models that read pictures or sounds."""
 
-_TEMPLATE_BYTES = 1_000_000  # the longest in use have some 20,000
+_TEMPLATE_BYTES = 1_000_000  # the longest in use have about 20,000
 
 
 def load(
@@ -62,8 +62,8 @@ def load(
     """Load a model folder that ONNX Runtime GenAI understands.
 
     Args:
-        folder: has ``genai_config.json``, ``tokenizer.json`` and the weights.
-        options: as of `structgen.load`, and so are errors; ``draft_model`` is a folder, or a loaded
+        folder: the folder with ``genai_config.json``, ``tokenizer.json`` and the weights.
+        options: as for `structgen.load`, and so are errors; ``draft_model`` is a folder or a loaded
             model.
         meanwhile: called with the vocabulary while the system reads the weights from disk.
         kind: the class of the returned model.
@@ -95,7 +95,7 @@ def load(
     elif draft_tokens is not None:
         raise OptionError("draft_tokens= requires draft_model=.")
     if meanwhile is not None:
-        # The runtime holds the interpreter lock while it loads, so no thread of ours would run.
+        # The runtime holds the interpreter lock while it loads, so our threads would not run.
         read_ahead(folder)
         meanwhile(vocabulary)
     is_whisper = config["model"].get("type") == "whisper"
@@ -147,7 +147,7 @@ def load(
         bytes_per_token=bytes_per_token,
         start_ids=start_ids(folder, vocabulary),
         folder=folder,
-        # Which may have to travel to another process.
+        # They may have to be sent to another process.
         options=replace(
             options,
             chat_template=template,
@@ -162,10 +162,10 @@ def load(
 
 
 def _first_template(folder: Path) -> Path | str | None:
-    """Return a template that the runtime passes over or renders differently from transformers.
+    """Return a template that the runtime would ignore or render differently from transformers.
 
-    That is the file, which takes precedence there; any, where the folder names no class of
-    tokenizers; or one that `_like_transformers` changes.
+    That is the template's file, which takes precedence in transformers; any template, if the folder
+    names no tokenizer class; or one that `_like_transformers` changes.
     """
     file, settings = folder / damage.TEMPLATE, dict[str, Any]()
     for name in ("chat_template.json", "tokenizer_config.json"):
@@ -180,7 +180,8 @@ def _first_template(folder: Path) -> Path | str | None:
 
 
 def _up_to(end: str) -> str:
-    """Match the rest of a tag, or of the template if it has no end: no text is read twice."""
+    """Match the rest of a tag, or of the template if the tag has no end, so that no text is read
+    twice."""
     quoted = r"""'(?:\\.?|[^'\\])*(?:'|\Z)|"(?:\\.?|[^"\\])*(?:"|\Z)"""
     return rf"""(?:{quoted}|[^'"{end}]+|{end}(?!\}}))*(?:{end}\}}|\Z)"""
 
@@ -201,7 +202,7 @@ def _like_transformers(template: str) -> str:
     apply it twice: that would remove empty lines.
 
     In transformers, ``tools`` and ``documents`` are None in a chat without any; in the runtime they
-    are undefined, which `is not none`.
+    are undefined, for which `is not none` is true.
     """
     text = re.sub("\r\n?", "\n", template)
     unset = (
@@ -213,10 +214,10 @@ def _like_transformers(template: str) -> str:
 
 
 def _template(given: str | os.PathLike[str]) -> str:
-    """Return a chat template that was given as its text, or as a file.
+    """Return a chat template that was passed as text or as a file.
 
     Raises:
-        OptionError: the file cannot be read, or holds none.
+        OptionError: the file cannot be read, or is not a template.
     """
     if isinstance(given, str) and "{" in given:
         return given
@@ -239,10 +240,10 @@ def _template(given: str | os.PathLike[str]) -> str:
 def _share(
     draft: TextModel, folder: Path, vocabulary: Vocabulary, config: Mapping[str, Any]
 ) -> float:
-    """Return the cost of a draft model's pass in passes of the model in ``folder``.
+    """Return the cost of a draft model's pass relative to the model in ``folder``.
 
-    As much as its files are smaller, since a pass reads all weights; but on a GPU, where small
-    models wait for their operators to start, no less than it has fewer layers.
+    It is the ratio of the sizes of files, because a pass reads all weights; on a GPU, where small
+    models wait for operators to start, at least the ratio of layers.
 
     Raises:
         ModelError: the draft model does not fit.
@@ -272,7 +273,7 @@ def _share(
 def first_difference(one: Vocabulary, other: Vocabulary) -> tuple[int, bytes, bytes] | None:
     """Find the first token that differs in another vocabulary, and return it with both meanings.
 
-    A special token means its name, and padding nothing. None: no token differs.
+    The meaning of a special token is its name; padding has none. None: no token differs.
     """
     meanings = []
     for vocabulary in (one, other):
@@ -292,7 +293,7 @@ def from_onnx_genai(
     vocabulary: Vocabulary | None = None,
     kind: type[ModelT],
 ) -> ModelT:
-    """Wrap a model and a tokenizer that are already loaded; see `structgen.from_onnx_genai`.
+    """Wrap a loaded model and tokenizer; see `structgen.from_onnx_genai`.
 
     ``kind`` is the class of the returned model.
 
@@ -366,7 +367,7 @@ def _has_cuda_graph(
     providers: Sequence[str] | None,
     options_of: Mapping[str, Mapping[str, Any]],
 ) -> bool:
-    """Return whether the options, else the folder, have the device replay recorded steps."""
+    """Return whether the options, or else the folder, make the device replay recorded steps."""
     options = options_of.get("cuda", {})
     if providers is None:
         session = config["model"].get("decoder", {}).get("session_options", {})
@@ -378,13 +379,13 @@ def _has_cuda_graph(
 def _check_device(
     og_model: og.Model, folder: Path, providers: Sequence[str] | None, dtype: np.dtype[Any] | None
 ) -> None:
-    """Check that a model runs where it was asked to, and warn where it is slow there.
+    """Check that a model runs on the requested device, and warn if it is slow there.
 
     Raises:
-        ModelError: it runs on the CPU, though another device was asked for.
+        ModelError: it runs on the CPU although another device was requested.
     """
     if not providers or providers[0] not in ("cuda", "dml", "webgpu"):
-        return  # the CPU, or what the runtime may well count as one
+        return  # the CPU, or a device that the runtime may treat as one
     if og_model.device_type == "CPU":
         raise ModelError(
             f"{folder} runs on the CPU although providers= requests {providers[0]!r}. Run "
@@ -422,25 +423,28 @@ def _session_config(
     session_options: Mapping[str, Any],
     graph: str | None = None,
 ) -> og.Config:
-    """Return how a folder is to be run; ``graph``: another of its graphs than it names itself."""
+    """Return the runtime's configuration of a folder; ``graph``: a graph other than the one it
+    names."""
     config = og.Config(str(folder))
     if providers is not None:
         config.clear_providers()
         for name in providers:
-            if name != "cpu":  # which is always there, for what the others cannot do
+            if name != "cpu":  # it is always there, for operators that the others lack
                 config.append_provider(name)
                 for key, value in provider_options.get(name, {}).items():
                     config.set_provider_option(name, key, str(value))
     decoder: dict[str, Any] = {} if graph is None else {"filename": graph}
     if session_options:
         decoder["session_options"] = session_options
-    # What ends in the padding token would be taken for shorter, and scored from memory before it.
+    # A prompt that ends in the padding token would count as shorter, and be scored from memory
+    # before it.
     config.overlay(json.dumps({"model": {"pad_token_id": -1, "decoder": decoder}}))
     return config
 
 
 def _takes_masks(og_model: og.Model, width: int) -> bool:
-    """Return whether the runtime reads a mask in place when a pass runs, and chooses by it."""
+    """Return whether the runtime reads the current content of a mask in each pass, and chooses by
+    it."""
     mask = all_allowed(width)
     generator = _new(og_model, mask)
     for token in (width - 1, 0):
@@ -452,7 +456,7 @@ def _takes_masks(og_model: og.Model, width: int) -> bool:
         if generator.get_next_tokens().tolist() != [token]:
             return False
         try:
-            generator.rewind_to(1)  # for the scores of the next token: with a shared buffer only
+            generator.rewind_to(1)  # for the scores of the next token, only with a shared buffer
         except Exception:
             return False
     return True
@@ -466,16 +470,16 @@ def _search_defaults(og_model: og.Model, config: Mapping[str, Any] | None) -> Ma
 
 
 def _check_defaults(folder: Path, defaults: Mapping[str, Any]) -> None:
-    """Raise where a folder's search settings are none: calls take them over, and choose by them.
+    """Check a folder's search settings, which calls use as defaults.
 
     Raises:
-        ModelError: so it is.
+        ModelError: a setting is wrong.
     """
     for name, option in OPTIONS.items():
         value = defaults.get(name)
         if not option.is_setting or option.kind is None or value is None:
             continue
-        # Such as others write for "likeliest", and harmless.
+        # Other programs write these for "likeliest"; they are harmless.
         if (name == "temperature" and 0 <= value < 1) or (name == "top_p" and value == 0):
             continue
         try:
@@ -488,7 +492,8 @@ def _check_defaults(folder: Path, defaults: Mapping[str, Any]) -> None:
 
 
 def _probe_context_length(og_model: og.Model) -> int:
-    # The runtime names the context length only when asked for more, which it checks first thing.
+    # The runtime names the context length only in the error for a longer one, which it checks
+    # first.
     params = og.GeneratorParams(og_model)
     params.set_search_options(max_length=2**31 - 1)
     try:
@@ -535,7 +540,7 @@ def _bytes_per_token(
     for layer in layers:
         for kind in ("key", "value"):
             name = outputs.get(f"present_{kind}_names", f"present.%d.{kind}")
-            if "%d" not in name:  # the same one for each of as many layers as a folder likes
+            if "%d" not in name:  # the same name for any number of layers
                 return total
             try:
                 cache = generator.get_output(name.replace("%d", str(layer)))

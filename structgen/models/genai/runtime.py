@@ -9,14 +9,14 @@ from typing import Any, final
 from structgen.errors import ModelError
 from structgen.models.loading import in_short
 
-# A program that answers on this machine tells nobody else about it, unless its user wants that.
+# No telemetry unless the user wants it.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime_genai as og  # type: ignore[import-untyped]
 
 OLD = ""
-"""What to say of a runtime that is the last for Python 3.10: it decodes no sounds, does not read
-settings that came later, and ends the process when asked for an output that the graph lacks."""
+"""The note in messages for the last runtime for Python 3.10, which decodes no sounds, does not know
+later settings, and ends the process if an output is missing in the graph."""
 if tuple(map(int, og.__version__.split(".")[:2])) < (0, 12):
     OLD = (
         f"ONNX Runtime GenAI {og.__version__} is the last version for Python 3.10. Use Python 3.11."
@@ -27,9 +27,9 @@ __all__ = ["OLD", "Running", "og"]
 
 @final
 class Running:
-    """A sequence of the runtime's, or rows side by side: its own methods, whose errors are ours.
+    """The runtime's sequence or batch, with its own methods, whose errors become ours.
 
-    A folder may say of itself what its graph does not keep, and the runtime finds out in a pass.
+    A folder's configuration may be wrong about its graph, which the runtime notices only in a pass.
     """
 
     def __init__(self, og_model: og.Model, params: og.GeneratorParams, name: str) -> None:
@@ -38,7 +38,7 @@ class Running:
         self._generator = _explained(og.Generator, name)(og_model, params)
 
     def __getattr__(self, method: str) -> Callable[..., Any]:
-        # Nothing that is kept leads back to this: its memory is free as soon as it is let go.
+        # Nothing refers back to this, so its memory is freed as soon as it is dropped.
         explained = self.__dict__[method] = _explained(getattr(self._generator, method), self._name)
         return explained
 
