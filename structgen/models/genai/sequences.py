@@ -1,34 +1,36 @@
 """Sequences of a text model on ONNX Runtime GenAI: reused by later calls, or run side by side.
 
-Knows what the runtime holds of a sequence, how to rewind and grow it, which sequence a new prompt
-may continue, and how rows of different lengths share one batch. Knows no output types, sampling or
-loading. The caller passes in what makes the runtime's objects, so nothing is imported for them.
+Here is what the runtime keeps of a sequence, how it is rewound and grown, which sequence a new
+prompt may continue, and how rows of different lengths share a batch. Knows no output types,
+sampling or loading. The caller passes functions that make the runtime's objects, so the runtime is
+not imported here.
 
-A `LiveSequence` is one of the runtime's, with its key-value cache. A `TextSequence` is one call's
-use of it. After the call the live sequence goes back to its `SequencePool`. The next call whose
-prompt begins alike rewinds it and runs only the rest.
+A `LiveSequence` is a sequence of the runtime with its key-value cache. A `TextSequence` is one
+call's use of it. After the call the live sequence goes back to its `SequencePool`. The next call
+whose prompt has the same beginning rewinds it and runs only the rest.
 
 What may be reused. A pass over one token rounds differently from passes over more, which agree to
 the bit however the tokens are divided (`docs/engine.md`). So a sequence is reused only up to its
-first token that was run by itself. That is usually the prompt and the text forced right after it.
-The scores are then exactly those of a call that starts from nothing, and an output does not depend
-on what ran before.
+first token that was run by itself: usually the prompt and the text forced right after it. The
+scores are then exactly those of a call that starts without a cache, and an output does not depend
+on earlier calls.
 
 If the graph has a mask (`structgen.models.base.MASK_INPUT`), the runtime chooses the likeliest
-token itself and no scores are copied. It writes that token behind its sequence and runs it with the
-next choice. If another token is to come, the written one is first taken back, which costs nothing.
+token itself and no scores are copied. It writes that token at the end of its sequence and runs it
+with the next choice. If another token must follow, the written one is removed first, which costs
+nothing.
 
 A `TextBatch` runs several at once. What the runtime does, measured with 0.18 and relied on here:
 
 * Tokens can be appended to a batch once; after that each step adds one token to every row. The
   token is the likeliest of what ``set_logits`` left, so scores of one finite entry write any token.
-* Rows are padded *on the right* with the padding token, which is then neither seen nor kept: the
-  scores of a shorter row are those of the row alone, but for rounding. `pads_exactly` checks it.
-* A row whose end-of-sequence token was written continues with padding. So rows get one only when
-  they are done, and cost a step as long as the batch has them.
-* A batch can be rewound to nothing only: to grow, all of it is run again. So rows can neither get
-  forced text in one pass nor share a prefix.
-* Its ``Engine`` runs requests of any lengths side by side, but shows no scores and takes no mask.
+* Rows are padded *on the right* with the padding token, which is then neither attended to nor kept:
+the scores of a shorter row are those of the row alone, except for rounding. `pads_exactly` tests
+it. * A row whose end-of-sequence token was written continues with padding. So rows get one only
+when they are done, and cost a step as long as the batch has them. * A batch can only be rewound to
+its beginning: to grow, all of it is run again. So rows can neither get forced text in one pass nor
+share a prefix. * Its ``Engine`` runs requests of any lengths side by side, but shows no scores and
+takes no mask.
 """
 
 from __future__ import annotations
@@ -61,36 +63,36 @@ MaskBytes = npt.NDArray[np.uint8]
 
 
 def all_allowed(width: int, rows: int = 1) -> MaskBytes:
-    """Make a mask that allows everything for a graph with masks, uint8 ``[rows, 1, bytes]``."""
+    """Return a mask that allows everything, uint8 ``[rows, 1, bytes]``."""
     return np.full((rows, 1, 4 * -(-width // 32)), 0xFF, np.uint8)
 
 
 @final
 class LiveSequence:
-    """One of the runtime's sequences. Used by one `TextSequence` at a time.
+    """A sequence of the runtime. Used by one `TextSequence` at a time.
 
     Attributes:
-        key: must be equal for another call to use it: the adapter.
-        owner: whose prompts it holds: only their calls may continue them.
-        least: fewest tokens to make room for.
-        new: makes a runtime's sequence with room for that many tokens, which reads its mask from
-            an array wherever it runs.
-        context_length: most tokens it can ever have.
+        key: the adapter; another call can use the sequence only with the same key.
+        owner: the owner of its prompts: only this owner's calls may continue them.
+        least: the fewest tokens to make room for.
+        new: makes a sequence of the runtime with room for a number of tokens, which reads its mask
+            from an array in each pass.
+        context_length: the most tokens it can have.
         longest_pass: most tokens in one pass.
-        deterministic: whether no pass runs over one token: the token before is run again with it.
-        width: scores a token has.
-        length: tokens so far.
-        capacity: tokens its key-value cache has room for.
+        deterministic: whether no pass runs over one token; the token before is then run again.
+        width: number of scores per token.
+        length: number of tokens so far.
+        capacity: number of tokens that its key-value cache has room for.
         ids: the tokens, int32 ``[1, capacity]``.
-        held: tokens in the runtime's sequence. It is rewound when it next runs.
-        valid: how many of these, from the first, still belong to this sequence.
-        exact: how many of these, from the first, ran together with others.
-        last_pass: tokens of the runtime's last pass, whose scores it has.
+        held: number of tokens in the runtime's sequence, which is rewound when it next runs.
+        valid: how many of these, from the first, still belong to the sequence.
+        exact: how many of these, from the first, were run together with others.
+        last_pass: number of tokens of the runtime's last pass, whose scores it has.
         chosen: the token that the runtime has written after them.
         mask: the mask, if the graph has one.
-        is_running: whether a pass began and has not ended, also by an error.
-        rewinds: whether the runtime can take tokens back; else it starts again.
-        media: the pictures and sounds of its first tokens, which are one pass.
+        is_running: whether a pass has begun and not ended properly.
+        rewinds: whether the runtime can rewind; otherwise it starts again.
+        media: the pictures and sounds of its first tokens, which run in one pass.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class LiveSequence:
         rewinds: bool = True,
         media: MediaPrompt | None = None,
     ) -> None:
-        """Start empty. See above; ``has_mask``: whether the graph has a mask."""
+        """Start empty. See above; ``has_mask``: whether the graph has a mask input."""
         self.key = key
         self.owner = owner
         self.rewinds = rewinds
@@ -134,7 +136,7 @@ class LiveSequence:
 
     @property
     def is_sound(self) -> bool:
-        """Whether another call can use it: no error struck in between, and it can be rewound."""
+        """Whether another call can use it: no pass failed, and it can be rewound."""
         return self.generator is not None and not self.is_running and self.rewinds
 
     def free(self) -> None:
@@ -142,11 +144,11 @@ class LiveSequence:
         self.generator = None
 
     def run(self, n_scored: int, allowed: Allowed | None = None) -> None:
-        """Check that the runtime has all tokens, and the scores after the last ``n_scored``.
+        """Make sure that the runtime has all tokens, and the scores after the last ``n_scored``.
 
         Args:
-            n_scored: one at least.
-            allowed: the mask of the scores, where the graph has one; None: it allows everything.
+            n_scored: at least 1.
+            allowed: the mask, if the graph has one; None: everything is allowed.
         """
         if not self.length:
             raise ValueError("the sequence is empty: append the prompt first")
@@ -163,19 +165,19 @@ class LiveSequence:
             self.generator.rewind_to(self.held)
             self.chosen = None
         if rewinds:
-            # Scores do not outlive a rewind: what is wanted is run again, two tokens at least.
+            # Scores do not outlive a rewind: the wanted ones are run again, at least two tokens.
             first = max(min(first, self.length - max(n_scored, 2)), 0) if self.rewinds else 0
             if self.rewinds:
                 self.generator.rewind_to(first)
             elif self.held:
-                self.generator = None  # its memory first, or both are there at once
+                self.generator = None  # frees its memory first, or both exist
                 self.generator = self.new(self.capacity, self.mask)
         self.exact = min(self.exact, first)
         if self.exact == first and (self.length > first + 1 or not first):
             self.exact = self.length
         if self.media is not None and not first:
             first = self._run_media(n_scored)
-        # All scores of a pass are in memory together: much at once only where it is asked for.
+        # All scores of a pass are in memory together: many only on request.
         while self.length - first > self.longest_pass + max(n_scored, 2):
             self.generator.append_tokens(self.ids[0, first : first + self.longest_pass])
             first += self.longest_pass
@@ -186,11 +188,11 @@ class LiveSequence:
         self.is_running = False
 
     def _run_media(self, n_scored: int) -> int:
-        """Run the first tokens, with their pictures and sounds; how many these are."""
+        """Run the first tokens with their pictures and sounds; return their number."""
         assert self.media is not None
         token_ids = self.media.token_ids
         self.generator.set_inputs(self.media.inputs())
-        if self.length - len(token_ids) < max(n_scored, 2):  # then it is one pass
+        if self.length - len(token_ids) < max(n_scored, 2):  # then there is one pass
             rest = self.ids[0, len(token_ids) : self.length]
             token_ids = np.concatenate([token_ids, rest])
         self.generator.append_tokens(token_ids)
@@ -205,7 +207,7 @@ class LiveSequence:
         capacity = min(capacity, self.context_length)
         ids = np.empty((1, capacity), np.int32)
         ids[:, : self.length] = self.ids[:, : self.length]
-        self.generator = None  # its memory first, or both are there at once
+        self.generator = None  # frees its memory first, or both exist
         self.held = self.valid = self.exact = self.last_pass = 0
         self.chosen = None
         self.generator = self.new(capacity, self.mask)
@@ -214,7 +216,7 @@ class LiveSequence:
 
 @final
 class TextSequence:
-    """One sequence of a `TextModel`, in use by one call. Not thread-safe; close it after use."""
+    """A sequence of a `TextModel`, in use by one call. Not thread-safe; close it after use."""
 
     def __init__(
         self,
@@ -223,9 +225,9 @@ class TextSequence:
         close: Callable[[LiveSequence], None],
         expected: int = 0,
     ) -> None:
-        """Use ``live`` for at most ``max_length`` tokens; ``close`` is handed it in the end.
+        """Use ``live`` for at most ``max_length`` tokens; ``close`` gets it at the end.
 
-        ``expected`` tokens are known to come: there is room for them from the first pass.
+        ``expected``: tokens that are known to come; there is room for them from the first pass.
         """
         self._live: LiveSequence | None = live
         self._max_length = max_length
@@ -234,7 +236,7 @@ class TextSequence:
 
     @property
     def length(self) -> int:
-        """Tokens so far."""
+        """The number of tokens so far."""
         return self._open.length
 
     @property
@@ -289,25 +291,25 @@ class TextSequence:
         return np.array(logits[-n:], np.float32)
 
     def likeliest(self, token_ids: Sequence[int] | TokenIds, allowed: Allowed) -> int | None:
-        """Append tokens, run the model, and return the likeliest token that ``allowed`` has.
+        """Append tokens, run the model, and return the likeliest token of ``allowed``.
 
         Returns:
-            None where the graph has no mask, or no room for the token is left: then nothing was
-            done.
+            The token; None: the graph has no mask, or there is no room for the token, and nothing
+            was done.
 
         Raises:
             ModelError, ValueError: as `append`.
         """
         live = self._open
         end = live.length + len(token_ids)
-        # The runtime writes what it chooses, so it needs room for that.
+        # The runtime writes the chosen token, so it needs room for it.
         if live.mask is None or end >= min(self._max_length, live.context_length):
             return None
         if end >= live.capacity:
             live.grow(max(end + 1, self._expected), self._max_length)
         is_chosen = len(token_ids) == 1 and token_ids[0] == live.chosen and not live.deterministic
         if is_chosen and live.held == live.valid == live.length:
-            live.ids[0, live.length] = token_ids[0]  # which the runtime has written already
+            live.ids[0, live.length] = token_ids[0]  # the runtime has written it already
             live.length = end
             live.mask[0, 0] = allowed.view(np.uint8)
         else:
@@ -321,7 +323,7 @@ class TextSequence:
         return chosen
 
     def rewind(self, length: int) -> None:
-        """Forget all tokens after the first ``length``; costs nothing by itself.
+        """Drop all tokens after the first ``length``; costs nothing by itself.
 
         The next `logits` runs the last two kept tokens again (1.2 steps).
 
@@ -333,7 +335,7 @@ class TextSequence:
         self._open.length = length
 
     def make_room(self, length: int) -> int:
-        """Have room for that many tokens; see `TokenSequence`."""
+        """Make room for a number of tokens; see `TokenSequence`."""
         live = self._open
         length = min(length, self._max_length, live.context_length)
         if length > live.capacity:
@@ -344,7 +346,7 @@ class TextSequence:
         return live.length
 
     def close(self) -> None:
-        """Give the sequence back, to be kept or freed. A second call does nothing."""
+        """Give the sequence back, to be kept or freed. Calling it again does nothing."""
         live, self._live = self._live, None
         if live is not None:
             self._close(live)
@@ -359,7 +361,7 @@ class TextSequence:
             )
         if not len(token_ids):
             return
-        # Not before: a call that is given up before it runs anything costs the next one nothing.
+        # Not earlier: a call that is cancelled before it runs costs the next one nothing.
         live.valid = min(live.valid, live.length)
         if end > live.capacity:
             live.grow(max(end, self._expected), self._max_length)
@@ -380,11 +382,11 @@ class PoolInfo:
     """The statistics of a `SequencePool`.
 
     Attributes:
-        sequences: kept and not in use.
-        bytes: of their key-value caches, estimated for a cache of float32.
-        calls: sequences asked for with a prompt.
-        hits: how many of these went on from a kept one.
-        reused_tokens: prompt tokens that were not run again.
+        sequences: number of sequences that are kept and not in use.
+        bytes: bytes of their key-value caches, estimated for float32.
+        calls: number of sequences requested with a prompt.
+        hits: how many of these continued a kept one.
+        reused_tokens: number of prompt tokens that were not run again.
     """
 
     sequences: int
@@ -396,22 +398,22 @@ class PoolInfo:
 
 @final
 class SequencePool:
-    """Live sequences kept for calls to come. Thread-safe: each is in use by one call or by none.
+    """Live sequences kept for later calls. Thread-safe: each is used by one call or none.
 
-    Those used longest ago are freed when their caches take more than `max_bytes` together, or are
-    more than a number.
+    The least recently used ones are freed if all caches take more than `max_bytes`, or if there are
+    too many.
     """
 
     def __init__(self, bytes_per_token: int, max_bytes: int, most: int | None = None) -> None:
         """Start empty.
 
         Args:
-            bytes_per_token: what a token of capacity takes in a key-value cache.
+            bytes_per_token: bytes per token of capacity in a key-value cache.
             max_bytes: see `max_bytes`.
-            most: most sequences that are kept; None: as many as have room.
+            most: most sequences that are kept; None: as many as fit.
 
         Raises:
-            OptionError: a bound is not a whole number of 0 or more.
+            OptionError: a limit is not a whole number from 0.
         """
         if most is not None and (type(most) is not int or most < 0):
             raise OptionError(
@@ -420,16 +422,16 @@ class SequencePool:
         self.max_bytes = max_bytes
         self._most = most
         self._bytes_per_token = bytes_per_token
-        self._kept: list[LiveSequence] = []  # the latest used last
+        self._kept: list[LiveSequence] = []  # the most recently used last
         self._lock = threading.Lock()
         self._calls = self._hits = self._reused = 0
 
     @property
     def max_bytes(self) -> int:
-        """Most bytes that the caches of kept sequences may take together; 0: none is kept.
+        """Most bytes of the caches of all kept sequences; 0: none is kept.
 
         Raises:
-            OptionError: it is set to something else than a whole number of 0 or more.
+            OptionError: it is not set to a whole number from 0.
         """
         return self._max_bytes
 
@@ -445,21 +447,22 @@ class SequencePool:
     def take(
         self, prefix: TokenIds, key: Hashable = None, room: int = 0, owner: Hashable = None
     ) -> tuple[LiveSequence | None, int]:
-        """Return a pooled sequence, rewound to what it shares with ``prefix``.
+        """Return a pooled sequence, rewound to the part that it shares with ``prefix``.
 
         Args:
             prefix: int32 ``[n]``, the prompt.
             key: see `LiveSequence`.
-            room: most tokens of the call. The sequence has as much room as a new one would have:
+            room: most tokens of the call. The sequence has as much room as a new one, because
                 growing would run its tokens again, which rounds differently.
             owner: see `LiveSequence`.
 
         Returns:
-            One that shares half of its tokens or half of the prompt; with less in common, it is
-            worth more to the calls that it came from. Otherwise, if the pool is full, the least
-            recently used one that is large enough, emptied, because its cache can be reused.
-            Otherwise None. Also the least room for a new one: more than the call needs, if a pooled
-            one without the room holds its prefix, since the call is likely to continue again.
+            A sequence that shares half of its tokens or half of the prompt; with less in common, it
+            is more useful for the calls that it came from. Otherwise, if the pool is full, the
+            least recently used one that is large enough, emptied, because its cache can be reused.
+            Otherwise None. Also the least room for a new sequence: more than the call needs, if a
+            pooled one has the prefix but not the room, because the call is likely to continue
+            again.
         """
         needed = max(len(prefix), min(room, len(prefix) + _SPARE_TOKENS))
         with self._lock:
@@ -478,7 +481,7 @@ class SequencePool:
             if best is None:
                 return self._recycled(max(needed, least), key, owner), least
             self._kept.remove(best)
-            # Two tokens at least are run: see the module's docstring.
+            # At least two tokens are run: see the module's docstring.
             shared = max(min(shared, len(prefix) - 2), 0)
             self._hits += 1
             self._reused += shared
@@ -486,7 +489,7 @@ class SequencePool:
         return best, 0
 
     def give(self, live: LiveSequence) -> None:
-        """Keep a sequence that is no longer in use, or free it."""
+        """Keep or free a sequence that is no longer in use."""
         if not live.is_sound or not len(live.reusable_ids):
             live.free()
             return
@@ -495,7 +498,7 @@ class SequencePool:
         self.shrink()
 
     def shrink(self) -> None:
-        """Free the sequences used longest ago until the bounds hold."""
+        """Free the least recently used sequences until the limits hold."""
         with self._lock:
             while self._kept and not self._has_room(0, 0):
                 self._kept.pop(0).free()
@@ -504,7 +507,7 @@ class SequencePool:
         """Free the pooled sequences. Sequences in use return to the pool later.
 
         Args:
-            key: free those with this key only; None: all.
+            key: free only those with this key; None: all.
         """
         with self._lock:
             gone = [live for live in self._kept if key is None or live.key == key]
@@ -514,12 +517,13 @@ class SequencePool:
 
     @property
     def info(self) -> PoolInfo:
-        """Its statistics."""
+        """The statistics of the pool."""
         with self._lock:
             return PoolInfo(len(self._kept), self._n_bytes(), self._calls, self._hits, self._reused)
 
     def _recycled(self, n_tokens: int, key: Hashable, owner: Hashable) -> LiveSequence | None:
-        """Empty the oldest used sequence for reuse, if the next one returned would evict it."""
+        """Empty the least recently used sequence for reuse, if the next returned one would evict
+        it."""
         for live in self._kept:
             n_tokens = min(n_tokens, live.context_length)
             if self._has_room(1, n_tokens):
@@ -532,7 +536,7 @@ class SequencePool:
         return None
 
     def _has_room(self, sequences: int, n_tokens: int) -> bool:
-        """Return whether that many more sequences, of ``n_tokens`` together, fit the bounds."""
+        """Return whether further sequences, with ``n_tokens`` in total, fit the limits."""
         if self._most is not None and len(self._kept) + sequences > self._most:
             return False
         return self._n_bytes() + self._bytes_per_token * n_tokens <= self.max_bytes
@@ -542,12 +546,12 @@ class SequencePool:
 
 
 MOST_ROWS = 32
-"""Rows that the runtime takes: it refuses more."""
+"""Most rows of the runtime, which refuses more."""
 
 
 @final
 class TextBatch:
-    """Rows of tokens being extended together. Used by one thread; close it after use."""
+    """Rows of tokens that are extended together. Used by one thread; close it after use."""
 
     def __init__(
         self,
@@ -567,7 +571,8 @@ class TextBatch:
             new: makes a runtime's batch with room for that many tokens in each of that many rows,
                 which reads its masks from an array wherever it runs. rows: int32 ``[n]`` each, at
                 least two. room: most tokens that any row will have. context_length: most tokens a
-                sequence can have. width: scores a token has. pad_token_id: what rows are padded
+                sequence can have. width: number of scores per token. pad_token_id: what rows are
+                padded
                 with: no token, which `load` sets in the runtime. has_mask: whether the graph has a
                 mask. allowed: see `structgen.models.base.Model.start_batch`.
         """
@@ -595,10 +600,10 @@ class TextBatch:
         return last_logits(self._generator, self._width)
 
     def extend(self, token_ids: Sequence[int | None]) -> None:
-        """Add a token to each row, whose scores were read, and run the model.
+        """Add a token to each row, after its scores were read, and run the model.
 
         Args:
-            token_ids: one for each row; None for rows that are done, which are fed any.
+            token_ids: a token for each row; None: the row is done, and gets any token.
         """
         wanted = [token or 0 for token in token_ids]
         at = np.arange(len(wanted)), wanted
@@ -609,7 +614,7 @@ class TextBatch:
         self._left -= 1
 
     def likeliest(self, allowed: Sequence[Allowed | int | None]) -> list[int] | None:
-        """Add to each row the likeliest token that may follow; see `TokenBatch`."""
+        """Add the likeliest allowed token to each row; see `TokenBatch`."""
         if self._masks is None or self.is_full:
             return None
         self._allow(allowed, self._masks)
@@ -630,7 +635,7 @@ class TextBatch:
             mask[token >> 3] = 1 << (token & 7)
 
     def close(self) -> None:
-        """Free the batch's memory. A second call does nothing."""
+        """Free the batch's memory. Calling it again does nothing."""
         self._generator = None
 
 
@@ -638,7 +643,7 @@ def last_logits(generator: Any, width: int) -> Logits:
     """Return the scores of the next token of each row, float32 ``[rows, width]``: a copy.
 
     Raises:
-        ModelError: they are not so wide.
+        ModelError: the scores have another width.
     """
     logits: Logits = generator.get_logits()[:, -1, :]
     if logits.shape[1] != width:
@@ -653,11 +658,12 @@ def last_logits(generator: Any, width: int) -> Logits:
 def pads_exactly(
     start: Callable[[Sequence[TokenIds]], TextBatch], alone: Callable[[TokenIds], Logits]
 ) -> bool:
-    """Return whether rows of different lengths score as they do alone, tried out on two short ones.
+    """Return whether rows of different lengths have the same scores as alone, tested with two short
+    ones.
 
     Args:
         start: begins a batch.
-        alone: the scores after one row by itself, float32 ``[1, width]``.
+        alone: returns the scores after one row by itself, float32 ``[1, width]``.
     """
     long, short = np.array([5, 6, 7, 8, 9], np.int32), np.array([9, 8, 7], np.int32)
     six = np.array([6], np.int32)

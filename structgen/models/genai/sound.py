@@ -1,9 +1,9 @@
-"""Sounds as samples: structgen checks what a file claims, then the runtime decodes it.
+"""Sounds as samples: structgen checks a file's headers, then the runtime decodes it.
 
-Bounds a sound by the headers of its frames, at 16,000 samples a second. The runtime decodes whole
-files without any bound: a FLAC file of 25 MB may hold a year of silence. So the frames that
-its decoder could find are counted first, never too few. A long MP3 or FLAC file is cut between
-frames, because everything else waits while the runtime decodes.
+A sound is limited by the headers of its frames; samples have 16,000 Hz. The runtime decodes whole
+files without a limit, and a FLAC file of 25 MB may have a year of silence. So the frames that its
+decoder could find are counted first, never too few. A long MP3 or FLAC file is cut between frames,
+because everything else waits while the runtime decodes.
 
 The runtime returns no samples of a file by itself: it has processors of models, which decode,
 compute features, and keep what they decode. Whisper's processor accepts any steps, so structgen
@@ -33,20 +33,22 @@ from structgen.models.listening import RATE, Samples
 from .runtime import OLD, og
 
 MOST_SECONDS = 1_800
-"""Longest sound."""
+"""Longest sound, in seconds."""
 
 MOST_SAMPLES = 60_000_000
-"""Most samples of a file, all channels together: each takes some 16 bytes while it is decoded."""
+"""Most samples of a file in all channels: each takes about 16 bytes while decoding."""
 
 _PART = 1_000_000
-"""Samples, of all channels together, after which a file is cut: 0.02 s of FLAC, 0.1 s of MP3."""
+"""Samples in all channels after which a file is cut: decoding them takes 0.02 s for FLAC, 0.1 s for
+MP3."""
 
 _HOP = 200_000
-"""Samples whose rate changes at once, a second at least: 0.1 s where they have no small factors."""
+"""Samples that are resampled at once, at least a second: takes 0.1 s if their number has no small
+factors."""
 
 _LEAD = 32
-"""Frames of an MP3 file before a part that are decoded with it: a frame may have its bits in those
-before, 511 bytes at most, and they are 24 bytes long at least."""
+"""MP3 frames before a part that are decoded with it: a frame may have up to 511 bytes in earlier
+frames, which have at least 24 bytes."""
 
 _RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000, 96_000)
 _MOST_SYNCS = 100_000  # of a FLAC file: half an hour has some 20,000 frames; of MP3 four times
@@ -54,11 +56,11 @@ _MOST_PARTS = 1_000  # tags before a sound, or parts of a WAV file before its sa
 
 
 class _About(NamedTuple):
-    """What a file says of itself: samples a second, channels, and frames, too many perhaps.
+    """The facts in a file's headers: sample rate, channels, and frames (maybe too many).
 
-    And where it is cut: where each part but the first begins, from where on the runtime reads for
-    it, and the frames before it. All parts begin with ``head``, and the first of them at ``first``;
-    of WAV, where all samples are one as wide as another, ``head`` is the form of each part.
+    Also where it is cut: for each part but the first its start, the start of reading for it, and
+    the frames before it. All parts begin with ``head``, the first one at ``first``; for WAV, whose
+    samples all have one size, ``head`` is the format of each part.
     """
 
     rate: int
@@ -71,10 +73,10 @@ class _About(NamedTuple):
 
 
 def claimed_seconds(data: bytes) -> float:
-    """Return how long a file says it is: never too little.
+    """Return a file's length in seconds by its headers: never too short.
 
     Raises:
-        PromptError: it is neither WAV, MP3 nor FLAC, or damaged.
+        PromptError: it is not WAV, MP3 or FLAC, or is damaged.
     """
     about = _about(_without_tags(data))
     return about.n_frames / about.rate
@@ -86,12 +88,12 @@ def decoded(data: bytes) -> Samples:
 
 
 def decoding(data: bytes) -> Passes[Samples]:
-    """Decode a file, WAV, MP3 or FLAC: yield between its parts, none of which takes 0.2 s.
+    """Decode a WAV, MP3 or FLAC file; yield between parts, each of which takes less than 0.2 s.
 
     Raises:
-        PromptError: it is none of these, damaged, or longer than it may be.
+        PromptError: it is none of these, damaged or too long.
 
-    Cost: 10 ms for each minute of WAV, 0.2 s of MP3; the first call in a process 0.1 s.
+    Cost: 10 ms per minute of WAV, 0.2 s per minute of MP3; 0.1 s for the first call in a process.
     """
     data = _without_tags(data)
     about = _about(data)
@@ -123,7 +125,7 @@ def decoding(data: bytes) -> Passes[Samples]:
 
 
 def _read(data: bytes) -> Samples:
-    """Return the samples that the runtime finds in a file."""
+    """Return the samples that the runtime decodes from a file."""
     try:
         # The runtime divides by the number of samples of the first: of none, the process would end.
         both = og.Audios.open_bytes(_ONE_SAMPLE, data)
@@ -136,7 +138,7 @@ def _read(data: bytes) -> Samples:
 
 
 def _parts(data: bytes, about: _About) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the parts of a file, each with what is to be decoded before it."""
+    """Yield the parts of a file, each with the frames to decode before it."""
     start = before = about.first
     is_wav = data[:4] == b"RIFF"
     for at, needed, _ in (*about.cuts, (about.end or len(data), 0, 0)):
@@ -158,8 +160,8 @@ def _wav(form: bytes, body: bytes) -> bytes:
 
 
 def _nearest(rate: int) -> int:
-    """Return the rate to give to the runtime: at any other it makes another one of the samples
-    itself, which takes 8 s of 19 MB."""
+    """Return the rate to tell the runtime: at others it resamples itself, which takes 8 s for 19
+    MB."""
     return max((one for one in _RATES if one <= rate), default=_RATES[0])
 
 
@@ -167,8 +169,8 @@ _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
-    """Resample to `RATE` by Fourier transforms of a second or more, an eighth around them; yield
-    between. Rates without whole eighths are rounded to tens."""
+    """Resample to `RATE` by Fourier transforms of a second or more, with an eighth around them;
+    yield between. Rates that cannot be divided by 8 are rounded to tens."""
     if math.gcd(rate, RATE) < 8:
         rate = round(rate, -1)
     if rate == RATE:
@@ -192,7 +194,7 @@ def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
 
 @functools.cache
 def _decoder() -> Any:
-    """Return a processor that decodes, and no more."""
+    """Return a processor that only decodes."""
     step = {"target_sample_rates": _RATES, "max_samples": 0}
     steps = [{"operation": {"name": "decode", "type": "AudioDecoder", "attrs": step}}]
     listed = json.dumps({"feature_extraction": {"sequence": steps}})
@@ -207,7 +209,7 @@ def _decoder() -> Any:
 
 
 def _without_tags(data: bytes) -> bytes:
-    """Return the file without tags before it, which the runtime takes for the sound."""
+    """Return the file without tags at its beginning, which the runtime would take for sound."""
     at = 0
     for _ in range(_MOST_PARTS):
         if data[at : at + 3] != b"ID3" or len(data) <= at + 10:
@@ -231,9 +233,9 @@ def _about(data: bytes) -> _About:
 
 
 _WAV_KINDS = (1, 3, 6, 7)
-"""Integers, floats, A-law and µ-law: kinds whose samples have one size."""
+"""Integers, floats, A-law and µ-law: formats whose samples all have one size."""
 
-_KIND_BELOW = 0xFFFE  # of a longer header, which has the kind 24 bytes further on
+_KIND_BELOW = 0xFFFE  # of a longer header, whose kind is 24 bytes further on
 
 
 def _about_wav(data: bytes) -> _About:
@@ -252,7 +254,7 @@ def _about_wav(data: bytes) -> _About:
                 raise PromptError(f"Audio: WAV of kind {kind} is not supported. Convert it.")
             if not rate:
                 break
-            if bits % 8 == 0:  # what the decoder goes by, whatever the width
+            if bits % 8 == 0:  # the decoder uses this, whatever the width
                 width = bits * channels // 8
             width, first = max(width, 1), at + 8
             n_frames = min(size, len(data) - first) // width
@@ -267,17 +269,17 @@ def _about_wav(data: bytes) -> _About:
 
 
 _SIZES = (0, 192, 576, 1152, 2304, 4608, -1, -2, *(256 << i for i in range(8)))
-"""Frames of a FLAC block by its code; -1 and -2: it follows in one or two bytes."""
+"""Samples of a FLAC block by its code; -1 and -2: the number follows in one or two bytes."""
 
 
 def _about_flac(data: bytes) -> _About:
-    """Counts headers with a correct sum, which the decoder looks for."""
+    """Count headers with a correct checksum, as the decoder does."""
     packed = int.from_bytes(data[18:26], "big")
     rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     if len(data) < 42 or not rate:
         raise PromptError("Audio: its FLAC header is damaged.")
     n_frames = done = first = 0
-    last = -1, 0  # the number of the frame before, and its size
+    last = -1, 0  # the number of the frame before and its size
     cuts: list[tuple[int, int, int]] = []
     for count, sync in enumerate(re.finditer(rb"\xff[\xf8\xf9]", data)):
         if count == _MOST_SYNCS:
@@ -305,7 +307,7 @@ def _about_flac(data: bytes) -> _About:
             done = n_frames
         last = this, size
         n_frames += size
-    # It does not say how many frames there are.
+    # The file does not tell the number of frames.
     packed = _nearest(rate) << 44 | packed & (1 << 44) - (1 << 36)
     head = data[:4] + b"\x80\0\0\x22" + data[8:18] + packed.to_bytes(8, "big") + bytes(16)
     return _About(rate, channels, n_frames, cuts, head, first)
@@ -335,7 +337,7 @@ _MP3_RATES = np.array([44_100, 48_000, 32_000, 1])
 
 
 def _about_mp3(data: bytes) -> _About:
-    """Counts headers behind whose frame another like it follows, as the decoder asks.
+    """Count headers whose frame is followed by another similar one, as the decoder requires.
 
     A frame without a length of its own ends where the next one begins: each such header counts.
     """

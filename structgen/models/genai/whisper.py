@@ -1,14 +1,13 @@
-"""Whisper: sounds of 30 seconds as a decoder's prompt, and long sounds window by window.
+"""Whisper: sounds of 30 seconds as a decoder's prompt, and long sounds in windows.
 
-Knows the special tokens of its prompts, the rules of its time stamps, and what to do about a window
-that went wrong. A prompt is the earlier text, the language and the task:
+Here are the special tokens of its prompts, the rules of its time stamps, and the retries of
+windows. A prompt is the earlier text, the language and the task:
 
     <|startofprev|> text <|startoftranscript|><|en|><|transcribe|><|notimestamps|>
 
 A `Generator` continues it under its mask. `Whisper.transcribe` leaves the last token out, so that
-the model writes when each segment begins and ends, as in OpenAI's own program: the next window
-begins where the last whole segment ended. The rules, and when a window is tried again, are
-OpenAI's.
+the model writes the beginning and end of each segment, as in OpenAI's own program: the next window
+begins where the last complete segment ended. The rules for time stamps and retries are OpenAI's.
 """
 
 from __future__ import annotations
@@ -38,23 +37,23 @@ TEMPLATE = (
     "{%- for message in messages -%}{%- set ns.text = ns.text + message.content -%}{%- endfor -%}"
     "{%- if not ns.text.startswith('MARK') -%}<|startofprev|>{%- endif -%}{{ ns.text }}"
 ).replace("MARK", MARKS[0])
-"""The chat template: all contents, which are a sound and text before and after it."""
+"""The chat template: all contents, that is a sound with the text before and after it."""
 
 CONTEXT = 448
-"""Tokens that a decoder holds, of a model of any size."""
+"""The context length of the decoder, in models of all sizes."""
 
 _STEP = 0.02  # seconds from one time stamp to the next
-_LATEST_START = 50  # steps after which the first segment begins at the latest
-_ENGLISH_ONLY = 51_864  # scores of the models that know no other language: others have one more
-_MOST_TOKENS = 224  # of a window, as they were trained
-_TEMPERATURES = (0.4, 0.8)  # when the likeliest text of a window is no text
-_MOST_REPETITIVE = 2.4  # times that a text may become smaller when it is compressed
+_LATEST_START = 50  # most steps until the first segment begins
+_ENGLISH_ONLY = 51_864  # number of scores of English-only models; others have one more
+_MOST_TOKENS = 224  # of a window, as in training
+_TEMPERATURES = (0.4, 0.8)  # when the likeliest text of a window is empty
+_MOST_REPETITIVE = 2.4  # compression ratio beyond which a text repeats itself
 _LEAST_SURE = -1.0  # mean log probability of a token
-_SILENT = 0.6  # probability of silence, where the text is not sure either
+_SILENT = 0.6  # probability of silence, if the text is also unsure
 
 
 class _Written(NamedTuple):
-    """What was written of a window; from `temperature` on as in a `Segment`."""
+    """The transcript of a window; from `temperature` on as in a `Segment`."""
 
     language: str | None
     token_ids: tuple[int, ...]
@@ -66,13 +65,13 @@ class _Written(NamedTuple):
 
 @final
 class Whisper:
-    """What hears for one model. Safe to share by threads."""
+    """Reads sounds for one model. Safe to share by threads."""
 
     def __init__(self, og_model: og.Model, name: str, vocabulary: Vocabulary) -> None:
-        """Initialize for a model; ``name`` is its name in messages.
+        """Set up for a model; ``name`` is its name in messages.
 
         Raises:
-            ModelError: its tokenizer lacks the tokens of prompts.
+            ModelError: its tokenizer lacks tokens of prompts.
         """
         self._og_model = og_model
         self._processor = og_model.create_multimodal_processor()
@@ -101,7 +100,7 @@ class Whisper:
         if more or not isinstance(audio, Audio):
             raise PromptError(f"{self._name} takes exactly one audio file, with optional text.")
         seconds, samples = claimed_seconds(audio.data), np.empty(0, np.float32)
-        if seconds <= 2 * WINDOW:  # it may be shorter than it says
+        if seconds <= 2 * WINDOW:  # it may be shorter than its headers say
             samples = decoded(audio.data)
             seconds = len(samples) / RATE
         if seconds > WINDOW:
@@ -137,7 +136,7 @@ class Whisper:
         return WindowTranscript(language or "en", segments, done)
 
     def _segments(self, written: _Written, seconds: float) -> tuple[list[Segment], float]:
-        """Return a window's segments, and how many of its ``seconds`` are finished."""
+        """Return a window's segments, and the number of its ``seconds`` that are finished."""
         tokens = np.array(written.token_ids, np.int64)
         is_stamp = tokens >= self._first_stamp
         cuts = (np.flatnonzero(is_stamp[:-1] & is_stamp[1:]) + 1).tolist()
@@ -160,7 +159,7 @@ class Whisper:
     # -- one pass after another ---------------------------------------------------------------
 
     def _features(self, samples: Samples) -> npt.NDArray[Any]:
-        """Return what the encoder reads; silence is put behind a sound that is too short for it."""
+        """Return the features for the encoder; silence is added to a sound that is too short."""
         samples = np.pad(samples, (0, max(RATE - len(samples), 0)))
         try:
             with self._lock:
@@ -215,7 +214,8 @@ class Whisper:
         return _Written(language, tuple(tokens), window.temperature, logprob, ratio, silent)
 
     def _ruled(self, logits: npt.NDArray[np.float32], tokens: list[int]) -> npt.NDArray[np.float32]:
-        """Log probabilities of the next token, where stamps come in pairs and never go back."""
+        """Return the log probabilities of the next token, with the rules that time stamps come in
+        pairs and never go back."""
         first = self._first_stamp
         scores = np.where(self._barred, -np.inf, logits)
         stamps = [token for token in tokens if token >= first]
@@ -226,7 +226,7 @@ class Whisper:
         elif is_last and is_pair:
             scores[first:] = -np.inf  # a segment has begun
         elif is_last:
-            scores[: self._end] = -np.inf  # one has ended
+            scores[: self._end] = -np.inf  # a segment has ended
         if stamps:
             scores[first : stamps[-1] + (not is_last or is_pair)] = -np.inf
         scores = _logs(scores)
@@ -242,10 +242,10 @@ class Whisper:
     # -- languages ----------------------------------------------------------------------------
 
     def task_of(self, audio: Audio) -> tuple[str | None, bool]:
-        """Return the language that a sound says, or None, and whether to translate it.
+        """Return the language of a sound, or None, and whether to translate it.
 
         Raises:
-            PromptError: the model does not know the language, or translates nothing.
+            PromptError: the model does not know the language, or cannot translate.
         """
         language = audio.language
         if not self.languages:
@@ -271,7 +271,7 @@ class Whisper:
 
 
 def _tensors(features: npt.NDArray[Any]) -> Any:
-    """Return what the encoder reads as the runtime takes it, which keeps it."""
+    """Return the features as the runtime's tensors, which refer to them."""
     found = og.NamedTensors()
     found["audio_features"] = features
     return found
