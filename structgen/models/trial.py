@@ -1,19 +1,19 @@
-"""Try a folder's tokenizer and chat template once, in a process that may die.
+"""Test a folder's tokenizer and chat template once, in a process that may crash.
 
-The runtime and ``tokenizers`` read them in native code, without a limit on time, memory or depth: a
-template that calls itself ends the process, and a loop holds the interpreter lock for ever. So they
-first run in another process, on chats of the usual shapes. A success is cached, under all that it
-depends on, and not tried again. Problems that depend on a message's content are not found.
+The runtime and ``tokenizers`` read them in native code, without limits on time, memory or depth: a
+recursive template ends the process, and a loop holds the interpreter lock forever. So they first
+run in another process, with typical chats. A success is cached under all that it depends on.
+Problems that depend on a message's content are not found.
 
-The runtime's tokenizer passes over much that a ``tokenizer.json`` may say: all normalizers but
-SentencePiece's, most kinds of pre-tokenizers. So its tokens are compared with those of
+The runtime's tokenizer ignores many parts of a ``tokenizer.json``: all normalizers except
+SentencePiece's, and most kinds of pre-tokenizers. So its tokens are compared with those of
 ``tokenizers``, and a model whose prompts would differ from its training is reported.
 
-What takes gigabytes or hours may wait for a character that is in none of these texts. So patterns
-are made of what is in published ones, whose time is linear here; a pattern of another kind has the
-runtime use the stack for each character, and both of them try all its ways.
+A pattern may take gigabytes or hours only for characters that are in none of these texts. So only
+parts of published patterns are allowed, whose time is linear here; for others the runtime uses
+stack for each character, and both programs backtrack.
 
-The file is also the script of that process, which imports the runtime or ``tokenizers`` alone::
+This file is also the script of that process, which imports only the runtime or ``tokenizers``::
 
     python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived;
                                           or what is wrong, in JSON
@@ -40,13 +40,13 @@ from pathlib import Path
 from typing import Any
 
 CPU_SECONDS = 30
-"""What reading the tokenizer and writing some chats may take: 262k tokens take 3."""
+"""Most CPU seconds for reading the tokenizer and writing some chats: 262k tokens take 3."""
 
-_SECONDS = 120  # by the clock, where a system counts no processor's time
+_SECONDS = 120  # by the clock, if a system does not count CPU time
 _BYTES = 4 << 30
 _BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
 
-_LONGEST_PATTERN = 4096  # of one that is none of the known
+_LONGEST_PATTERN = 4096  # of one that is not known
 
 _CALL = {"type": "function", "function": {"name": "probe", "arguments": {"a": [1, "b"]}}}
 _TOOL = {"type": "function", "function": {"name": "probe", "description": "d", "parameters": {}}}
@@ -68,11 +68,11 @@ def check(folder: Path, template: str | None) -> None:
     """Check that a folder's tokenizer and chat template can be used, and warn of wrong tokens.
 
     Args:
-        folder: of a model.
+        folder: the folder of a model.
         template: replaces the folder's own.
 
     Raises:
-        ModelError: they end the process that uses them, or take too much of its time or memory.
+        ModelError: they crash the process, or take too much time or memory.
 
     Cost: the first time a process of 0.5 s for a tokenizer of 50k tokens, of 3 s for one of 262k;
     then 5 and 40 ms.
@@ -85,11 +85,11 @@ def check(folder: Path, template: str | None) -> None:
 
     digest = hashlib.sha256(f"7 {og.__version__} {template}".encode(errors="replace"))
     for path in sorted(folder.iterdir()):
-        # Models that share a tokenizer differ in these two, which say nothing of it.
+        # Models that share a tokenizer differ in these two, which are not about it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)
         if path.suffix in damage.DESCRIBING and not is_other and path.is_file():
             digest.update(f"{path.name} {path.stat().st_size} ".encode(errors="backslashreplace"))
-            with contextlib.suppress(OSError):  # the runtime cannot read it either
+            with contextlib.suppress(OSError):  # the runtime cannot read it, either
                 digest.update(user_folder.contents(path))
     asked = {"folder": str(folder.absolute()), "template": template, "ends": damage.DESCRIBING}
     ended = _ended(digest.hexdigest(), asked)
@@ -112,11 +112,11 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
     """Check that ``tokenizers`` can use a ``tokenizer.json``.
 
     Raises:
-        ValueError: it ends the process that uses it, takes too much of its time or memory, or has
-            patterns that could with another text.
+        ValueError: it crashes the process, takes too much time or memory, or has patterns that
+            could do so for other texts.
         OSError: the file cannot be read, or is too large.
 
-    Cost: the first time a process of 0.2 s for 50k tokens; then 1 ms a megabyte.
+    Cost: the first time a process of 0.2 s for 50k tokens; then 1 ms per megabyte.
     """
     import tokenizers
 
@@ -130,7 +130,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
 
 def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
-    """Return what `_tried` says; remember it where the process survived."""
+    """Return the result of `_tried`; cache it if the process survived."""
     import numpy as np
 
     from structgen.storage import array_cache
@@ -144,8 +144,8 @@ def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
 
 
 def _tried(asked: Mapping[str, Any]) -> str | None:
-    """Return what is wrong, a verb and what follows, or `_READS`; ``""``: nothing; None: it could
-    not be tried."""
+    """Return the problem as the end of a sentence, or `_READS`; ``""``: none; None: it could not be
+    tested."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # there is no interpreter to start
     given = {**asked, "paths": sys.path, "seconds": CPU_SECONDS}
@@ -179,7 +179,7 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
     return f"crashes the process that uses it (exit code {code})"
 
 
-# An ONNX graph that gives its input back.
+# An ONNX graph that returns its input.
 _NOTHING = (
     b'\x08\n:S\n\x1d\n\x0eaudio_features\x12\x01y"\x08Identity\x12\x01gZ\x1d\n\x0eaudio_features'
     b"\x12\x0b\n\t\x08\x01\x12\x05\n\x03\x12\x01nb\x10\n\x01y\x12\x0b\n\t\x08\x01\x12\x05\n\x03"
@@ -188,12 +188,13 @@ _NOTHING = (
 
 
 def write_nothing(folder: Path, settings: Mapping[str, Any] | None = None, **more: Any) -> None:
-    """Make a folder one of a model that computes nothing: the runtime reads the rest of it.
+    """Add a model that computes nothing to a folder, so that the runtime reads the rest of the
+    folder.
 
     Args:
-        folder: where.
-        settings: of a tokenizer that knows no tokens; None: the folder has its own.
-        more: what else the configuration says of the model.
+        folder: the folder.
+        settings: settings of a tokenizer without tokens; None: the folder has its own tokenizer.
+        more: further settings of the model.
     """
     (folder / "nothing.onnx").write_bytes(_NOTHING)
     graph = {"filename": "nothing.onnx"}
@@ -208,7 +209,7 @@ def write_nothing(folder: Path, settings: Mapping[str, Any] | None = None, **mor
 
 
 def is_class(kind: object) -> bool:
-    """Return whether the runtime knows a class of tokenizers."""
+    """Return whether the runtime supports a class of tokenizers."""
     import onnxruntime_genai as og
 
     with tempfile.TemporaryDirectory() as name:
@@ -219,10 +220,10 @@ def is_class(kind: object) -> bool:
 
 
 def tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
-    """Return the runtime's tokenizer of a folder; ``ends``: how the names of its files may end."""
+    """Return the runtime's tokenizer of a folder; ``ends``: allowed endings of file names."""
     try:
         return og.Tokenizer(folder)
-    except TypeError:  # The last runtime for Python 3.10 wants a model, which may be large.
+    except TypeError:  # The last runtime for Python 3.10 needs a model, which may be large.
         with tempfile.TemporaryDirectory() as name:
             for path in Path(folder).iterdir():
                 if path.suffix in ends and path.is_file():
@@ -262,7 +263,7 @@ def _main() -> None:
             Tokenizer.from_file(file).encode_batch(given["texts"])
     except MemoryError:
         sys.exit(1)
-    except BaseException:  # a panic is no Exception; who uses it in earnest says what it is
+    except BaseException:  # a panic is not an Exception; the real use reports it
         pass
     if wrong or "file" in given:
         sys.stdout.write(json.dumps(wrong) if wrong else _DONE)
@@ -277,7 +278,7 @@ def _main() -> None:
                         chat, add_generation_prompt=True, **use, **tools
                     )
                     tried.encode(written)
-        with contextlib.suppress(BaseException):  # what it cannot read says nothing of the runtime
+        with contextlib.suppress(BaseException):  # if it cannot read it, the runtime may still
             own = Tokenizer.from_file(file)
             own.no_truncation()
             own.no_padding()
@@ -296,7 +297,7 @@ def _cased(end: str) -> str:
 
 
 CASED_WORDS = _cased("(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
-"""A word ends in small letters, and may begin with capitals: "getValue" is two."""
+"""A word ends in small letters and may begin with capitals, so "getValue" is two."""
 
 _UNITS = (
     *(CASED_WORDS, _cased("")),
@@ -309,14 +310,15 @@ _UNITS = (
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+""",
     *(r"\s*[\r\n]+|\s+(?!\S)|\s+", r"\s+(?!\S)|\s+"),
 )
-"""What the patterns of published tokenizers are made of, as far as the runtime has code of its own
-for it. It leaves the rest to std::regex."""
+"""The parts of published tokenizers' patterns for which the runtime has code of its own; it uses
+std::regex for the rest."""
 
 _REPLACED = (" {2,}", r"\s+", r"\s{2,}|[\n\r\t]")
-"""Patterns of normalizers, which only ``tokenizers`` heeds."""
+"""Patterns of normalizers, which only ``tokenizers`` uses."""
 
 _PLAIN = re.compile(r"(?:\||\\[pP]\{\w+\}|\\[^\d]|\[(?:[^\[\]\\]|\\.)+\]|[^\[\](){}*+?\\])*")
-"""A pattern without repetition and groups: each character is compared with a few."""
+"""Matches patterns without repetition and groups, which compare each character with a few others.
+"""
 
 
 _WRITES_MORE = {
@@ -326,19 +328,19 @@ _WRITES_MORE = {
     "suffix",  # of a BPEDecoder
     "word_delimiter_token",  # of CTC
 }
-"""Types and fields of steps that write more than they read, like one character a byte."""
+"""Types and fields of steps that write more than they read, such as a character per byte."""
 
 _EMPTY = re.compile(r"(?:\\[bBAzZGKyY]|[\^$])*")
-"""A way of a pattern in `_PLAIN` that is found in no character."""
+"""Matches an alternative of a `_PLAIN` pattern that matches the empty text."""
 
 _MOST_STEPS = 100
-_MOST_GROWTH = 64  # times; the Unicode forms make 18 characters of one
+_MOST_GROWTH = 64  # times; Unicode forms make up to 18 characters of one
 _LONGEST_WORD = 256  # characters; published ones have 100
 _LONGEST_PIECE = 512  # characters of a token
 
 
 def _wrong(data: bytes) -> str | None:
-    """Return what a ``tokenizer.json`` has that could take gigabytes or hours for some text."""
+    """Return the part of a ``tokenizer.json`` that could take gigabytes or hours for some text."""
     try:
         document = json.loads(data)
         model = document["model"]
@@ -364,19 +366,19 @@ def _wrong(data: bytes) -> str | None:
         return _pattern(document)
     except MemoryError:
         raise
-    except Exception as error:  # of any kind: the file may be anything
+    except Exception as error:  # any error: the file may be anything
         return f"cannot be parsed: {error!r:.200}"
 
 
 def _growths(section: Any) -> Iterator[float]:
-    """Yield how many characters, or tokens, each step of a part may write for one."""
+    """Yield how many characters or tokens each step of a part may write for one."""
     if isinstance(section, list):
         for one in section:
             yield from _growths(one)
     elif isinstance(section, dict):
         for one in ("normalizers", "pretokenizers", "decoders", "processors"):
             yield from _growths(section.get(one))
-        growth: float = 1 + len(section.get("prepend", ""))  # to each piece between added tokens
+        growth: float = 1 + len(section.get("prepend", ""))  # for each piece between added tokens
         if _WRITES_MORE & {*section, section.get("type")}:
             growth *= 2
         if "single" in section:
@@ -386,18 +388,18 @@ def _growths(section: Any) -> Iterator[float]:
             size, sought = len(section["content"]), section["pattern"]
             if text := sought.get("String"):
                 growth *= max(1, size / len(text))
-            else:  # it may be found between any two characters
+            else:  # it may match between any two characters
                 empty = any(map(_EMPTY.fullmatch, sought.get("Regex", "").split("|")))
                 growth *= max(1, size + empty)
         if packed := section.get("precompiled_charsmap"):
-            data = base64.b64decode(packed)  # the bytes of a trie, that trie, and texts
+            data = base64.b64decode(packed)  # the size of a trie, the trie, and texts
             texts = data[4 + int.from_bytes(data[:4], "little") :].decode(errors="replace")
             growth *= max(1, *map(len, texts.split("\0")))
         yield growth
 
 
 def _pattern(document: Any) -> str | None:
-    """Return what is wrong with the patterns of a ``tokenizer.json``."""
+    """Return the problem of a ``tokenizer.json``'s patterns."""
     for name in ("normalizer", "pre_tokenizer", "decoder"):
         for pattern in _patterns(document.get(name)):
             rest = f"|{pattern}|".replace("\r", r"\r").replace("\n", r"\n")
@@ -423,7 +425,7 @@ def _patterns(section: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Drop what the runtime prints: loading the folder prints it again."""
+    """Discard the runtime's output, because loading the folder prints it again."""
     try:
         yield
     except (MemoryError, RuntimeError, TypeError, ValueError) as error:
