@@ -1,9 +1,9 @@
-"""Check that a model's folder is whole and harmless, and say what to do otherwise.
+"""Check that a model's folder is complete and harmless, with fixes for problems.
 
-It finds what is missing or damaged, which files elsewhere the folder names, and which code of its
-own it would run. It looks at names, sizes, and an ONNX file's references to its data file, before a
-runtime follows them. The runtime finds a short data file only after printing an error of its own,
-which describes it by the runtime's source code. Knows no runtime, and no digests.
+It finds missing and damaged files, references to files elsewhere, and code that the folder would
+run. It checks names, sizes, and an ONNX file's references to its data file, before a runtime
+follows them. (The runtime reports a short data file only by an error with places in its own source
+code.) Knows no runtime and no digests.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _HOLDS = {
     "type": {1: "element"},
     "element": {},
 }
-"""Fields of ONNX's protocol buffers that lead to where a tensor's data are, or that `_of_ports`
+"""Fields of ONNX's protocol buffers that lead to the place of a tensor's data, or that `_of_ports`
 follows."""
 
-_PORTS = ((7, 11), (7, 12))  # the way to the inputs and the outputs of a graph
-_NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name, and to the type of a tensor's numbers
+_PORTS = ((7, 11), (7, 12))  # the path to the inputs and outputs of a graph
+_NAME, _ELEMENT = (1,), (2, 1, -1)  # and in them to the name and to the tensor's type
 
-_MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have some 100,000 each
+_MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have about 100,000 each
 _LONGEST = 10_000  # bytes of a reference, or of the name of an input
-_MOST_FILES = 10_000  # that a graph keeps its weights in
-_MOST_PARAMETERS, _MOST_DIMENSIONS = 100_000, 8  # of an adapter, and of one of its parameters
-_MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have some hundreds
+_MOST_FILES = 10_000  # files in which a graph keeps its weights
+_MOST_PARAMETERS, _MOST_DIMENSIONS = 100_000, 8  # of an adapter and of a parameter
+_MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have hundreds
 _MOST_LACKS = 20  # of a folder
 
 _BY_DEFAULT = ("decoder.onnx", "encoder.onnx")
-"""Graphs that the runtime takes where a configuration names none."""
+"""The runtime's default graphs if a configuration names none."""
 
 DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
-"""How files end that describe a model: its settings, tokenizer and chat template."""
+"""Endings of files that describe a model: its settings, tokenizer and chat template."""
 
 TEMPLATE = "chat_template.jinja"
 
@@ -67,7 +67,8 @@ _OF_WHISPER = {
     "past_sequence_length": "past_sequence_length",
     "cache_indirection": "cache_indirection",
 }
-"""Inputs that the runtime fills of its decoder, as settings name them, and their usual names."""
+"""Inputs of Whisper's decoder that the runtime fills: their names in settings, and their default
+names."""
 _MOST_LAYERS = 1_000
 
 _WINDOW = "sliding_window"
@@ -84,16 +85,17 @@ _SETTINGS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("chat_template", "tokenizer_class"), (str,)),
     **{"clean_up_tokenization_spaces": (bool,), "model_max_length": (float, int)},
 }
-"""Of a tokenizer, and the types that the runtime, which names no setting, reads of each."""
+"""Settings of a tokenizer with the types that the runtime reads; its errors do not name the
+setting."""
 
 
 class Lack(NamedTuple):
-    """One thing that is wrong with a model's folder.
+    """A problem of a model's folder.
 
     Attributes:
         file: the file that is missing or damaged.
-        problem: what is wrong, a sentence.
-        do: what to do about it, where the folder was not fetched by structgen.
+        problem: the problem in a sentence.
+        do: the fix, if structgen did not download the folder.
     """
 
     file: Path
@@ -102,15 +104,14 @@ class Lack(NamedTuple):
 
 
 def find(folder: Path) -> list[Lack]:
-    """Return the first of what is missing, damaged (judged by sizes) or forbidden in a model's
-    folder.
+    """Return the first problem of a model's folder: missing, damaged (by size) or forbidden files.
 
-    Cost: a millisecond or so for each megabyte of the graphs, which are small beside their data.
+    Cost: about a millisecond per megabyte of graphs, which are small compared with their data.
     """
     of_kind = _of_language_model if (folder / cache.CONFIG).is_file() else _of_embedder
     try:
         return list(islice(of_kind(folder, iter(range(_MOST_FIELDS))), _MOST_LACKS))
-    except OSError as error:  # it may be opened but not listed, or is being deleted
+    except OSError as error:  # it can be opened but not listed, or is being deleted
         return [
             Lack(
                 folder,
@@ -135,7 +136,7 @@ def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
 def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     path = folder / cache.CONFIG
     try:
-        # Of what is written twice, the runtime takes both: tokens that end a text, say.
+        # The runtime uses both of two settings with the same name, for example of end tokens.
         settings = list(_settings(document(path, _MOST_SETTINGS, object_pairs_hook=unique)))
         if not any(place[:1] == ("model",) for place, _ in settings):
             raise KeyError("model")
@@ -153,7 +154,7 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         elif place[-1] in FILES and value:
             try:
                 file = inside(folder, value)
-                if file.exists() and not file.is_file():  # a pipe would be waited for
+                if file.exists() and not file.is_file():  # reading a pipe would wait
                     raise ValueError(f"{value!r} is not a regular file")
                 files.append((place, file))
             except ValueError as error:
@@ -182,7 +183,7 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
         named = {file for at, file in files if at == place}
         if all(at != place for at, _ in settings):
             named = {folder / usual}
-        for kind in kinds & STEPS[part].keys():  # the runtime reads steps for no others
+        for kind in kinds & STEPS[part].keys():  # the runtime reads no steps for others
             for file in filter(Path.is_file, named):
                 yield from _of_steps(file, part, kind)
     graphs = {file for place, file in files if place[-1] == "filename"}
@@ -209,8 +210,8 @@ def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
 
 
 def _of_tokens(folder: Path) -> Iterator[Lack]:
-    """Yield what is wrong with the file of tokens that the runtime reads in place of its usual one,
-    and with a chat template that is a file: a link out of the folder would be read to everybody."""
+    """Yield problems of the tokens file that the runtime reads instead of its usual one, and of a
+    chat template in a file: the target of a link out of the folder would be shown to everybody."""
     try:
         inside(folder, TEMPLATE)
     except ValueError as error:
@@ -236,7 +237,7 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 
 
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
-    """Return what is wrong with the steps that read pictures or sounds for models of this type."""
+    """Return the problem of the steps that read pictures or sounds, for a type of models."""
     try:
         config = document(file, object_pairs_hook=unique)
         wrong = list(islice(steps_wrong(part, kind, config), _MOST_LACKS))
@@ -246,8 +247,8 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
 
 
 def _special(folder: Path) -> Iterator[Lack]:
-    """Yield what the runtime would read by its usual name, and never come to the end of: pipes,
-    devices, and files of text with hundreds of gigabytes of nothing."""
+    """Yield files with names that the runtime reads, but whose end it would never reach: pipes,
+    devices, and text files with hundreds of gigabytes of zeros."""
     for path in sorted(folder.iterdir()):
         if path.is_dir() or not path.exists():
             continue
@@ -260,7 +261,7 @@ def _special(folder: Path) -> Iterator[Lack]:
 
 
 def _settings(section: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield all settings of a configuration, and the names that lead to each."""
+    """Yield all settings of a configuration, each with its path of names."""
     if isinstance(section, dict) and section:
         for key, value in section.items():
             if key == "load_config" and isinstance(value, str):  # of OpenVINO: JSON in a string
@@ -279,13 +280,13 @@ def _elsewhere(path: Path, problem: str) -> Lack:
 
 
 def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
-    """Return what is wrong with a graph, or with the data that it refers to.
+    """Return the problem of a graph or of the data that it refers to.
 
-    ``left``: has one for each field that it may have; it shares them with others of its folder.
+    ``left``: an iterator with an item per field that may be read; all graphs of a folder share it.
     """
     if not graph.is_file():
         return [_bad(graph, "is missing")]
-    if graph.suffix != ".onnx":  # one that ends in .ort is read by other rules than these
+    if graph.suffix != ".onnx":  # one that ends in .ort has another format
         return [_bad(graph, "is not an ONNX file: its name does not end in .onnx")]
     if note := _note(graph):
         return [note]
@@ -300,7 +301,7 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
     found = []
     for location, size in needed.items():
         try:
-            if location.startswith("*"):  # up to its version 1.22 or so, the runtime follows it
+            if location.startswith("*"):  # up to about version 1.22, the runtime follows it
                 raise ValueError(f"{location!r} refers to memory instead of a file")
             file = inside(graph.parent, location)
         except ValueError as error:
@@ -317,12 +318,12 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
 
 
 def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) -> Iterator[Lack]:
-    """Yield which inputs and outputs of a graph are of types that the runtime takes for wider ones.
+    """Yield the inputs and outputs of a graph whose types the runtime would treat as wider ones.
 
     Args:
         graph: the file.
-        roles: of some, by the names of these.
-        has_masks: whether it may have truth values.
+        roles: the roles of some, by name.
+        has_masks: whether bools are allowed.
     """
     with graph.open("rb") as file, _mapped(file) as data:
         for port in (port for way in _PORTS for port in _inside(data, (0, len(data)), way)):
@@ -341,7 +342,7 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
 
 
 def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> Iterator[Lack]:
-    """Yield the inputs of Whisper's decoder that nothing fills, though attention reads them."""
+    """Yield the inputs of Whisper's decoder that nothing fills although attention reads them."""
     known = {at[2:]: value for at, value in settings if at[:2] == _DECODER}
     n_layers = known.get(("num_hidden_layers",))
     if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
@@ -365,7 +366,7 @@ def _mapped(file: BinaryIO) -> mmap.mmap:
 def _inside(
     data: mmap.mmap, place: tuple[int, int], way: tuple[int, ...]
 ) -> Iterator[tuple[int, int]]:
-    """Yield the fields that such numbers lead to, one in another."""
+    """Yield the fields at a path of field numbers."""
     for number, start, end in _fields(data, *place):
         if number == way[0]:
             yield from _inside(data, (start, end), way[1:]) if way[1:] else [(start, end)]
@@ -406,7 +407,7 @@ def _note(file: Path) -> Lack | None:
 
 
 def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
-    """Yield the parts of data files that a graph's tensors refer to: name and end."""
+    """Yield the data files that a graph's tensors refer to, with the end of each part."""
     with path.open("rb") as file, _mapped(file) as data:
         waiting = [("model", 0, len(data))]
         while waiting:
@@ -432,19 +433,20 @@ def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
                 if not (begin + length).isdigit():
                     raise ValueError(f"a reference has the invalid numbers {begin + length!r}")
                 yield entries[b"location"].decode(), int(begin) + int(length)
-            elif entries:  # the rest may be elsewhere: the runtime puts both together
+            elif entries:  # the rest may be elsewhere: the runtime joins both
                 raise ValueError("a reference has no file name")
 
 
 def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Fields of a message of a protocol buffer: number, begin and end.
+    """Yield the fields of a protocol buffer message: number, begin and end.
 
-    Of a whole number the field's number is negative, and its value stands for both; 0: of a float.
+    For an integer, the number is negative, and begin and end are its value; for a float, the number
+    is 0.
     """
     while at < end:
         tag, at = _varint(data, at)
         kind, length = tag & 7, 0
-        number = (tag & 0xFFFFFFFF) >> 3  # as the runtime reads it
+        number = (tag & 0xFFFFFFFF) >> 3  # as read by the runtime
         if kind == 0:
             value, at = _varint(data, at)
             yield -number, value, value
@@ -476,27 +478,26 @@ def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
 
 _WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}
 _WIDTHS |= dict.fromkeys(range(17, 21), 1)
-"""Bytes of a number of the types that ONNX numbers so."""
+"""Bytes per number, by ONNX's number of the type."""
 
 
 _INPUTS = (
     "input_ids inputs_embeds attention_mask position_ids past_key_values.%d.key "
     "past_key_values.%d.value"
 )
-"""How the runtime names inputs that a configuration does not name."""
+"""The runtime's names of inputs that a configuration does not name."""
 
 
 def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | None:
-    """Return what is wrong with the parameters of a LoRA adapter for the model in a folder.
+    """Return the problem of a LoRA adapter's parameters for the model in a folder.
 
-    Before its version 1.24 the runtime reads what is behind numbers that are fewer than their shape
-    says, and waits or ends the process where one is an input that a call fills; it checks the rest
-    of the file.
+    Before version 1.24, the runtime reads beyond parameters that are shorter than their shape, and
+    hangs or crashes if one is an input that a call fills; it checks the rest of the file.
 
     Args:
-        file: the adapter.
-        folder: of the model.
-        filled: inputs that a call fills, beside those that the folder names.
+        file: the adapter's file.
+        folder: the model's folder.
+        filled: inputs that calls fill, beside those that the folder names.
     """
     names = {*filled, *_INPUTS.split()}
     try:
@@ -516,7 +517,7 @@ def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | N
 
 
 def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
-    """Yield name, type, shape and bytes of each parameter in an adapter's tables (FlatBuffers)."""
+    """Yield the name, type, shape and size of each parameter in an adapter (FlatBuffers)."""
 
     def number(at: int, size: int = 4, signed: bool = False) -> int:
         if not 0 <= at <= len(data) - size:
@@ -529,7 +530,7 @@ def _parameters(data: mmap.mmap) -> Iterator[tuple[str, int, list[int], int]]:
         return table + (number(places + at, 2) if at < number(places, 2) else 0)
 
     def items(table: int, index: int, most: int) -> tuple[int, int]:
-        """Return where the items of a field begin, and how many there are."""
+        """Return the beginning and number of a field's items."""
         at = field(table, index)
         if at == table:
             raise ValueError("a parameter has no name, shape or data")

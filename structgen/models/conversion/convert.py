@@ -1,13 +1,13 @@
 """Convert a trained model into a folder that ONNX Runtime GenAI loads.
 
-Has the order of the work and ``genai_config.json``. The folder appears whole or not at all:
-everything is written into a hidden sibling, which is renamed at the end. Knows no catalogues,
-caches or downloads.
+Here is the order of the work, and ``genai_config.json``. The folder appears complete or not at all:
+everything is written to a hidden sibling, which is renamed at the end. Knows no catalogues, caches
+or downloads.
 
-How weights are stored, decided by measurement on SmolLM2-135M (docs/models.md has the figures):
+The types of weights, chosen by measurements on SmolLM2-135M (figures in docs/models.md):
 
-- feed-forward projections that the GGUF file holds in 4 bits stay exactly as they are;
-- everything else, and all of the attention, has 8 bits, the attention after smoothing.
+- feed-forward projections that the GGUF file holds in 4 bits stay exactly as they are; - everything
+else has 8 bits, the attention after smoothing.
 
 The CPU kernels round a projection's *input* to 8 bits too, with one scale for 32 channels, so a
 single large channel drowns its 31 neighbours. `smooth` divides such channels before the projection
@@ -79,8 +79,8 @@ def texts(knows: Callable[[str], bool]) -> list[str]:
     """Return texts for the forward pass: a conversation, JSON and code, about 100 tokens.
 
     Args:
-        knows: whether a text is a token. A chat model's activations are largest on the tokens that
-            mark turns, so the conversation should carry those that the model knows.
+        knows: returns whether a text is a token. A chat model's activations are largest on the
+            tokens that mark turns, so the conversation should have those that the model knows.
     """
     found = [marks for marks in _MARKERS if knows(marks[0])]
     start, join, end = found[0] if found else ("", ": ", "\n")
@@ -101,7 +101,7 @@ class Calibration:
     Args:
         shape: hyperparameters of the model.
         embedding: float32 ``(vocab_size, hidden_size)``.
-        sequences: token ids; each at least two tokens.
+        sequences: token ids, at least two tokens each.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Calibration:
         Returns:
             Root mean square, over all tokens, of each channel of the normalised input
             ``(hidden_size,)`` and of the attention's output ``(n_heads * head_size,)``. First
-            tokens are left out: models park attention on them with values of no other token.
+            tokens are left out, because models park attention on them with unusual values.
         """
         normed = self._norm(self._hidden, weights.attn_norm)
         attended = self._attend(normed, weights, self.shape.layers[self._n_layers])
@@ -200,9 +200,9 @@ def smooth(weights: LayerWeights, shape: DecoderShape, rms: tuple[FloatArray, Fl
     """Rescale one layer in place, so that the inputs of q, k, v and o round to 8 bits well.
 
     Args:
-        weights: the layer; computes the same function before and after.
+        weights: the layer, which computes the same function before and after.
         shape: hyperparameters of the model.
-        rms: what `Calibration.advance` returned for this layer.
+        rms: the result of `Calibration.advance` for this layer.
     """
     columns = np.sqrt(sum(np.sum(w * w, axis=0) for w in (weights.q, weights.k, weights.v)))
     divisor = _divisor(rms[0], columns)
@@ -230,8 +230,8 @@ def _rms(values: FloatArray) -> FloatArray:
 
 
 def _divisor(activations: FloatArray, columns: FloatArray) -> FloatArray:
-    """Return one positive divisor a channel, of geometric mean 1."""
-    smallest = np.float32(1e-3)  # of the median: channels that are never used must not explode
+    """Return a positive divisor per channel, with geometric mean 1."""
+    smallest = np.float32(1e-3)  # of the median: unused channels must not explode
     activations = np.maximum(activations, smallest * np.median(activations) + 1e-12)
     columns = np.maximum(columns, smallest * np.median(columns) + 1e-12)
     logs = _STRENGTH * np.log(activations) - (1 - _STRENGTH) * np.log(columns)
@@ -261,12 +261,12 @@ def convert(
         The absolute path of ``out``.
 
     Raises:
-        ConversionError: also where ``out`` exists and is not empty, or cannot be written.
+        ConversionError: as there; also if ``out`` exists and is not empty, or cannot be written.
 
     Cost: about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
     the largest matrix, not with their number.
     """
-    final = Path(out).resolve()  # the staged folder is renamed, which a link does not let
+    final = Path(out).resolve()  # the staged folder is renamed, which is impossible for a link
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
         raise ConversionError(
             f"{final} already exists. Remove it, or choose another folder for the converted model."
@@ -366,7 +366,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
             f"The tokenizer of {checkpoint.path} does not work: {printable(str(error))}"
         ) from error
 
-    # The runtime knows few classes, and takes one by the class for what another is.
+    # The runtime supports few classes, and treats a tokenizer by its class.
     if isinstance(tokenizer.model, Unigram):
         settings["tokenizer_class"] = "T5Tokenizer"
     elif not trial.is_class(settings["tokenizer_class"]):
@@ -379,7 +379,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
 
     longest = checkpoint.shape.context_length
     sequences = [tokenizer.encode(text).ids[:longest] for text in texts(knows)]
-    # Of a very short text nothing is left once the first token is set aside.
+    # A very short text is empty without its first token.
     sequences = [ids for ids in sequences if len(ids) > 1]
     if any(max(ids) >= checkpoint.shape.vocab_size for ids in sequences):
         raise ConversionError(
@@ -393,7 +393,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
 
 
 def _stacked(weights: LayerWeights) -> FloatArray | None:
-    """Biases of projections that became one, zeros where one has none; None: none has any."""
+    """Return the stacked biases of projections, zeros for those without; None: none has biases."""
     biases = weights.q_bias, weights.k_bias, weights.v_bias
     if all(bias is None for bias in biases):
         return None
@@ -408,11 +408,11 @@ _DTYPES: dict[str | None, tuple[Callable[[FloatArray], Matrix], ...]] = {
     "int4": (eight_bit, to_four_bits),
     "fp16": (half, half),
 }
-"""How weights are rounded, by what is asked for: all, and those of the feed-forward layers."""
+"""How weights are rounded, by ``dtype``: all weights, and those of feed-forward layers."""
 
 
 def check_dtype(dtype: str | None) -> None:
-    """Raise `ConversionError` for what `convert` does not know."""
+    """Raise `ConversionError` for an unknown ``dtype``."""
     if dtype not in _DTYPES:
         raise ConversionError(f"dtype={dtype!r} is not one of {', '.join(filter(None, _DTYPES))}.")
 
@@ -425,8 +425,7 @@ def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
             "type": shape.family.runtime_type,
             "vocab_size": shape.vocab_size,
             "context_length": shape.context_length,
-            # The runtime insists on a start token; whether texts begin with it is the
-            # tokenizer's business.
+            # The runtime requires a start token; the tokenizer decides whether texts begin with it.
             "bos_token_id": special.end[0] if special.start is None else special.start,
             "eos_token_id": special.end,
             "pad_token_id": special.padding,
@@ -449,25 +448,26 @@ def _genai_config(checkpoint: Checkpoint, target: Target) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _staged(target: Path) -> Iterator[Path]:
-    """A new folder beside ``target``, renamed to it at the end, or removed if the body fails."""
+    """Yield a new folder beside ``target``, which is renamed to it at the end, or removed if the
+    block fails."""
     host = f"{zlib.crc32(socket.gethostname().encode()):08x}"
     ours = f"{os.getpid()}-{threading.get_ident()}"
     staging = target.parent / f".{target.name}.{host}-{ours}.part"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for left in target.parent.glob(f".{target.name}.{host}-*.part"):  # of killed processes
+        for left in target.parent.glob(f".{target.name}.{host}-*.part"):  # left by killed processes
             pid = left.name.rsplit("-", 2)[1]
             if pid.isdigit() and not _is_running(int(pid)):
                 shutil.rmtree(left, ignore_errors=True)
         staging.mkdir()
         yield staging
         with contextlib.suppress(OSError):
-            target.rmdir()  # an empty folder, which not every system lets a rename replace
+            target.rmdir()  # an empty folder, which a rename cannot replace on all systems
         try:
             staging.rename(target)
         except OSError:
-            # Another process was faster. Its folder is as good as ours: it, too, was whole when it
-            # got its name.
+            # Another process was faster. Its folder is as good as ours, because it was complete,
+            # too, when it got its name.
             if not (target / "genai_config.json").is_file():
                 raise
     except OSError as error:
@@ -478,13 +478,14 @@ def _staged(target: Path) -> Iterator[Path]:
         )
         raise ConversionError(f"Cannot write the converted model to {target}: {reason}.") from error
     finally:
-        # Also when interrupted; after a rename there is nothing to remove.
+        # Also if interrupted; after the rename there is nothing to remove.
         shutil.rmtree(staging, ignore_errors=True)
 
 
 def _is_running(pid: int) -> bool:
     if os.name == "nt":
-        # There, os.kill would end the process. Its files are open, so removal would fail anyway.
+        # On Windows, os.kill would end the process. Its files are open, so removal would fail
+        # anyway.
         return pid == os.getpid()
     try:
         os.kill(pid, 0)

@@ -1,7 +1,7 @@
-"""Whisper's weights in a folder of CTranslate2's, under the names that Hugging Face has for them.
+"""Whisper's weights in a CTranslate2 folder, under Hugging Face's names.
 
-Knows the layout of ``model.bin`` (version 6), its names, and what the sizes of tensors tell about
-the model.
+Reads ``model.bin`` (version 6), maps its names, and derives the model's shape from the sizes of
+tensors.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _PLACES = {
     "final_layer_norm": ("ffn/layer_norm", 0, 1),
     "embed_tokens": ("embeddings", 0, 1),
 }
-"""Hugging Face's name in a layer: CTranslate2's, and which part of how many of it."""
+"""Hugging Face's names in a layer, each with CTranslate2's name, and the part of that tensor."""
 
 
 def is_whisper(folder: Path) -> bool:
-    """Return whether a folder has CTranslate2's Whisper."""
+    """Return whether a folder has Whisper in CTranslate2's format."""
     path = folder / "model.bin"
     if not path.is_file():
         return False
@@ -57,10 +57,10 @@ def is_whisper(folder: Path) -> bool:
 
 
 class CTranslate2Folder:
-    """The tensors of a folder that `is_whisper`, as `SafetensorsFolder` has them.
+    """The tensors of a folder that `is_whisper`, with the interface of `SafetensorsFolder`.
 
     Attributes:
-        config: what Hugging Face's ``config.json`` would say.
+        config: the contents of Hugging Face's ``config.json``.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -129,7 +129,7 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
         shape = [number(4) for _ in range(number(1))]
         kind = _KINDS[number(1)]
         tensors[name] = np.frombuffer(take(number(4)), kind).reshape(shape)
-    for _ in range(number(4)):  # other names of the same
+    for _ in range(number(4)):  # other names of the same tensors
         name = new(text())
         tensors[name] = tensors[text()]
     if sum(one.nbytes for one in tensors.values()) > 2 * len(data):

@@ -1,11 +1,11 @@
-"""The converter's view of a decoder: its shape, its weights, the checkpoint they are read from.
+"""The converter's view of a decoder: its shape, its weights, and the checkpoint.
 
-Every family that is converted is one block with a few choices: biases, norms of queries and keys,
-norms behind the attention and the feed-forward layer, windows, layers without positions, two
-activations. `DecoderShape` and `LayerWeights` say which choices a model makes. `Checkpoint` checks
-and reads the tensors, which each kind of file names in its own way. `FAMILIES` states what the
-files do not: a GGUF file says ``gemma3``, and readers must know that every sixth layer sees the
-whole text. Knows no file format and no graph.
+All supported families have the same block with a few choices: biases, norms of queries and keys,
+norms after the attention and the feed-forward layer, windows, layers without positions, two
+activations. `DecoderShape` and `LayerWeights` have a model's choices. `Checkpoint` checks and reads
+the tensors, which each file format names differently. `FAMILIES` has the facts that are not in
+files: for example, in ``gemma3`` every sixth layer sees the whole text. Knows no file format and no
+graph.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ FloatArray = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Rope:
-    """One way to turn queries and keys by their positions.
+    """A rotary embedding: how queries and keys are rotated by position.
 
     Attributes:
         base: base of the frequencies.
-        size: how many of a head's numbers are turned, from its beginning.
+        size: how many numbers of a head are rotated, from its beginning.
         scale: positions are divided by this.
-        divisors: what each frequency is divided by besides; empty: by nothing.
-        magnitude: what cosines and sines are multiplied by.
+        divisors: further divisors of the frequencies; empty: none.
+        magnitude: a factor of cosines and sines.
     """
 
     base: float
@@ -46,7 +46,7 @@ class Rope:
     magnitude: float = 1.0
 
     def table(self, of: np.ufunc, first: int, end: int) -> FloatArray:
-        """Cosine or sine of positions: float32 ``(end - first, size // 2)``."""
+        """Return the cosines or sines of positions, float32 ``(end - first, size // 2)``."""
         exponents = np.arange(0, self.size, 2, dtype=np.float64) / self.size
         frequencies = self.base**-exponents / self.scale
         if self.divisors:
@@ -58,11 +58,11 @@ class Rope:
 
 @dataclass(frozen=True)
 class Attention:
-    """How the attention of one layer looks back.
+    """The attention of one layer.
 
     Attributes:
-        rope: the layer's positions; None: it has none.
-        window: how many tokens a token sees, itself among them; 0: all that are before it.
+        rope: its rotary embedding; None: it has no positions.
+        window: how many tokens a token sees, with itself; 0: all before it.
     """
 
     rope: Rope | None
@@ -71,28 +71,29 @@ class Attention:
 
 @dataclass(frozen=True)
 class Family:
-    """What all models of a family share.
+    """The facts that all models of a family share.
 
     Attributes:
         title: its name in messages.
-        runtime_type: what ``genai_config.json`` calls it, and the ``model_type`` of Hugging Face.
-        activation: of the feed-forward layer's gate; ``gelu`` is the one by a tanh.
-        has_qk_norms: queries and keys are normalised, head by head.
-        has_post_norms: what attention and feed-forward layer give is normalised too.
-        is_fused: queries, keys and values are one projection, gate and up another.
-        scales_embeddings: by the square root of their width; numbers between the operators then
-            exceed what 16 bits hold, and Hugging Face's files have a norm's gain minus one.
-        full_period: every how many layers one sees the whole text where the others see a window; 0:
-            all layers are alike.
-        rope_period: every how many layers one has no positions; 0: all have them.
-        rope_base: base of the frequencies, where a Hugging Face folder does not say.
-        window_rope_base: that of layers with a window; None: the same as of the others.
-        is_tied: the output projection is the embedding, where such a folder does not say.
-        attention_cap: default of the cap of products of queries and keys.
-        logit_cap: default of the cap of logits.
+        runtime_type: its name in ``genai_config.json``, and Hugging Face's ``model_type``.
+        activation: the activation of the feed-forward layer's gate; ``gelu`` is the tanh version.
+        has_qk_norms: whether queries and keys are normalized, head by head.
+        has_post_norms: whether the results of attention and feed-forward layer are also normalized.
+        is_fused: whether queries, keys and values are one projection, and gate and up another.
+        scales_embeddings: whether embeddings are multiplied by the square root of their width.
+            Numbers between operators then exceed 16-bit floats, and Hugging Face's files have a
+            norm's gain minus one.
+        full_period: every n-th layer sees the whole text, the others a window; 0: all layers are
+            alike.
+        rope_period: every n-th layer has no positions; 0: all have them.
+        rope_base: the base of the frequencies if a Hugging Face folder does not have it.
+        window_rope_base: the base for layers with a window; None: as for the others.
+        is_tied: whether the output projection is the embedding, if such a folder does not tell.
+        attention_cap: default limit of products of queries and keys.
+        logit_cap: default limit of logits.
         wide_layers: the number of layers of the one model whose products are scaled by
             ``hidden_size / n_heads`` instead of by the head's size (Gemma's 27B); 0: none.
-        is_interleaved: GGUF files of it hold rotary pairs as neighbours.
+        is_interleaved: whether its GGUF files store rotary pairs as neighbours.
     """
 
     title: str
@@ -118,7 +119,7 @@ class DecoderShape:
     """The hyperparameters of a decoder.
 
     Attributes:
-        family: that it is of.
+        family: its family.
         hidden_size: width of the residual stream.
         ffn_size: width of the gated feed-forward layer.
         n_heads: query heads.
@@ -127,11 +128,11 @@ class DecoderShape:
         vocab_size: rows of the embedding, the width of the logits.
         context_length: positions that the converted model has.
         rms_epsilon: epsilon of every RMS normalisation.
-        is_tied: the output projection is the embedding itself.
+        is_tied: whether the output projection is the embedding.
         layers: the attention of each transformer block.
-        attention_scale: what products of queries and keys are multiplied by.
-        attention_cap: they are pressed between minus and plus this by a tanh; 0: they are not.
-        logit_cap: the same of the logits.
+        attention_scale: the factor of products of queries and keys.
+        attention_cap: the limit to which a tanh presses them; 0: none.
+        logit_cap: the same for logits.
     """
 
     family: Family
@@ -151,17 +152,17 @@ class DecoderShape:
 
     @property
     def embedding_scale(self) -> float:
-        """What embeddings are multiplied by."""
+        """The factor of embeddings."""
         return math.sqrt(self.hidden_size) if self.family.scales_embeddings else 1.0
 
     @property
     def n_layers(self) -> int:
-        """Transformer blocks."""
+        """The number of transformer blocks."""
         return len(self.layers)
 
     @property
     def ropes(self) -> tuple[Rope, ...]:
-        """The different ways of turning, in order of their first layers."""
+        """The different rotary embeddings, in the order of their first layers."""
         found = (attention.rope for attention in self.layers)
         return tuple(dict.fromkeys(rope for rope in found if rope is not None))
 
@@ -170,8 +171,8 @@ class DecoderShape:
 class LayerWeights:
     """The float32 weights of one transformer block, projections as ``(outputs, inputs)``.
 
-    In Hugging Face's order: the first halves of all rotary pairs come before the second ones. What
-    is None is not there.
+    In Hugging Face's order: the first halves of all rotary pairs come before the second ones. None:
+    the weight does not exist.
     """
 
     attn_norm: FloatArray
@@ -198,9 +199,9 @@ class SpecialTokens:
     """Ids of the tokens that ``genai_config.json`` names.
 
     Attributes:
-        end: all that end a turn or a text, the model's own choice first.
-        start: the one that starts a text; None: there is none.
-        padding: the one that fills batches.
+        end: all tokens that end a turn or a text, the model's own choice first.
+        start: the token that starts a text; None: there is none.
+        padding: the token that pads batches.
     """
 
     end: list[int]
@@ -250,11 +251,11 @@ FAMILIES = MappingProxyType(
         ),
     }
 )
-"""Every family by its name in GGUF files."""
+"""All families by their names in GGUF files."""
 
 
 def check_family(path: Path, kind: str, name: str, known: Collection[str]) -> None:
-    """Raise ConversionError for a model of a family that is not converted."""
+    """Raise ConversionError for a model of an unsupported family."""
     if name not in known:
         raise ConversionError(
             f"{path} has a model of {kind} {name!r}. structgen converts "
@@ -272,31 +273,32 @@ StoredT = TypeVar("StoredT", bound=_Stored)
 
 
 class Tensors(ABC, Generic[StoredT]):
-    """The tensors of a file or folder, by their names in it.
+    """The tensors of a file or folder, by name.
 
     Attributes:
         path: the file or folder.
     """
 
     def __init__(self, path: Path) -> None:
-        """Start empty; a kind of file puts into ``_tensors`` how each is stored."""
+        """Start empty; subclasses put the storage of each tensor into ``_tensors``."""
         self.path = path
         self._tensors: dict[str, StoredT] = {}
 
     @property
     def tensor_names(self) -> frozenset[str]:
-        """All of them."""
+        """The names of all tensors."""
         return frozenset(self._tensors)
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
+        """Return the shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
         return self._tensors[name].shape
 
     def tensor(self, name: str) -> FloatArray:
         """Return a tensor's values as float32.
 
         Raises:
-            ConversionError: no such tensor, a storage type that is not read, or NaN and infinity.
+            ConversionError: there is no such tensor, its storage type is not supported, or it has
+                NaN or infinity.
         """
         if name not in self._tensors:
             raise ConversionError(f"{self.path} has no tensor {name!r}, which is required.")
@@ -315,7 +317,7 @@ class Tensors(ABC, Generic[StoredT]):
 
 @dataclass(frozen=True)
 class Names:
-    """The names of tensors in one kind of file.
+    """The names of tensors in a file format.
 
     Attributes:
         embedding: the table of tokens.
@@ -332,11 +334,11 @@ class Names:
     parts: Mapping[str, str]
 
 
-MOST_DIMENSIONS = 8  # of a tensor; the product of a million would take hours
+MOST_DIMENSIONS = 8  # of a tensor; the product of a million sizes would take hours
 _LARGEST_HEAD = 1 << 14
-_SHOWN = 300  # characters of an error, which may quote what it is about
+_SHOWN = 300  # characters of an error, which may quote a value
 _LARGEST = 1e12  # of the numbers that a graph computes with; bases of RoPE reach 1e8
-_MOST_POSITIONS = 1 << 21  # each takes a row in tables of cosines and sines,
+_MOST_POSITIONS = 1 << 21  # each has a row in tables of cosines and sines,
 _LARGEST_TABLE = 1 << 28  # which have half as many numbers as this
 
 
@@ -355,15 +357,15 @@ def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.N
 NOT_UNDERSTOOD = (
     *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
 )
-"""What a file's foreign values make fail."""
+"""Exceptions that wrong values in a file may cause."""
 
 
 @contextmanager
 def understood(path: Path) -> Iterator[None]:
-    """Say of whatever a file's foreign values make fail that the file is damaged.
+    """Turn exceptions from wrong values in a file into an error that the file is damaged.
 
     Raises:
-        ConversionError: so it is.
+        ConversionError: there was one.
     """
     try:
         yield
@@ -375,24 +377,24 @@ def understood(path: Path) -> Iterator[None]:
 
 
 class Checkpoint(ABC):
-    """A trained model on disk, opened and checked. Everything is read on first use.
+    """A trained model on disk, opened and checked. Tensors are read on first use.
 
-    A kind of file says what its tensors are called, and how it reads the rest.
+    Subclasses have the names of tensors and read the rest.
 
     Args:
         path: the file or folder.
-        family: of the model.
-        tensors: its tensors.
-        context_length: positions that the converted model is to have; None: all.
+        family: the model's family.
+        tensors: the model's tensors.
+        context_length: positions of the converted model; None: all.
 
     Raises:
-        ConversionError: a feature that cannot be expressed; a tensor missing, unknown, or of the
+        ConversionError: a feature cannot be expressed; or a tensor is missing, unknown, or has the
             wrong shape.
     """
 
     _names: Names
     _biased: tuple[str, ...] = ()
-    """Projections that have biases for sure; others may have them, in all layers."""
+    """Projections that always have biases; others may have them, in all layers."""
 
     def __init__(
         self, path: Path, family: Family, tensors: Tensors[Any], context_length: int | None
@@ -407,10 +409,10 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def _read_shape(self, context_length: int | None) -> DecoderShape:
-        """Return the hyperparameters. Raises for what the converter cannot do."""
+        """Return the hyperparameters. Raises for unsupported features."""
 
     def _check_counts(self, n_layers: int, head_size: int) -> None:
-        """Refuse numbers that no model has, before something is made for each."""
+        """Refuse numbers that no model has, before anything is made for each."""
         n_tensors = len(self._tensors.tensor_names)
         if n_layers > n_tensors or head_size > _LARGEST_HEAD:
             raise ConversionError(
@@ -420,26 +422,26 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def _not_needed(self) -> dict[str, tuple[int, ...]]:
-        """Tensors that such a file may have beside, which the graph does without; their shapes."""
+        """Return tensors that a file may also have without need, with their shapes."""
 
     @abstractmethod
     def special_tokens(self) -> SpecialTokens:
-        """Return which tokens begin, end and pad a text."""
+        """Return the tokens that begin, end and pad a text."""
 
     @abstractmethod
     def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
         """Return ``tokenizer.json``, and the settings of ``tokenizer_config.json``.
 
         Raises:
-            ConversionError: a kind of tokenizer, or a splitting rule, that is not known here.
+            ConversionError: the kind of tokenizer, or a splitting rule, is unknown.
         """
 
     def _in_halves(self, rows: FloatArray) -> FloatArray:
-        """Rows of queries or keys with the first halves of all rotary pairs first."""
+        """Return the rows of queries or keys with the first halves of all rotary pairs first."""
         return rows
 
     def _gain(self, values: FloatArray) -> FloatArray:
-        """Return a norm's gain, of the values as they are stored."""
+        """Return a norm's gain from the stored values."""
         return values
 
     def embedding(self) -> FloatArray:
@@ -447,7 +449,7 @@ class Checkpoint(ABC):
         return self._tensors.tensor(self._names.embedding)
 
     def head(self) -> FloatArray:
-        """Return the output projection of a model that is not tied, like the embedding."""
+        """Return the output projection of an untied model, ``(vocab_size, hidden_size)``."""
         return self._tensors.tensor(self._names.head)
 
     def final_norm(self) -> FloatArray:
@@ -482,17 +484,17 @@ class Checkpoint(ABC):
         return f"{self._names.layer.format(layer)}{self._names.parts[of]}.{kind}"
 
     def _refuse(self, what: str) -> ConversionError:
-        """Return the error that names a feature which the converter lacks."""
+        """Return the error for an unsupported feature."""
         return ConversionError(
             f"{self.path}: {what}, which structgen's converter does not support. Use a folder made "
             "by `python -m onnxruntime_genai.models.builder`."
         )
 
     def _positions(self, trained: int, wanted: int | None) -> int:
-        """Return how many positions the converted model has.
+        """Return the number of positions of the converted model.
 
         Raises:
-            ConversionError: more are wanted than the model was trained for.
+            ConversionError: more are requested than the model was trained for.
         """
         context = trained if wanted is None else wanted
         if not 0 < context <= trained:
@@ -510,7 +512,7 @@ class Checkpoint(ABC):
     def _check_shape(self) -> None:
         """Refuse sizes that the graph or the runtime's kernels cannot express."""
         shape, refuse = self.shape, self._refuse
-        least = 1 / _LARGEST  # of what zero would make infinite
+        least = 1 / _LARGEST  # values that would be infinite at zero
         for name, number, low in (
             ("epsilon of its norms", shape.rms_epsilon, 0),
             ("caps", shape.attention_cap, 0),
@@ -553,7 +555,7 @@ class Checkpoint(ABC):
                 raise refuse(f"{name} = {size}, which is not a multiple of 32")
 
     def _check_tensors(self) -> None:
-        """Check that exactly the tensors that the graph needs are there, with their shapes."""
+        """Check that exactly the tensors that the graph needs exist, with their shapes."""
         shape, names, title = self.shape, self._names, self._family.title
         table = (shape.vocab_size, shape.hidden_size)
         needed: dict[str, tuple[int, ...]] = {
@@ -589,7 +591,7 @@ class Checkpoint(ABC):
 
 
 def _sizes(family: Family, shape: DecoderShape) -> dict[str, tuple[int, ...]]:
-    """Return a layer's tensors and shapes. Either all layers have biases, or none."""
+    """Return a layer's tensors and shapes. Either all layers have biases or none."""
     n_queries, n_keys = shape.n_heads * shape.head_size, shape.n_kv_heads * shape.head_size
     hidden, ffn = shape.hidden_size, shape.ffn_size
     if family.is_fused:

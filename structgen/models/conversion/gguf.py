@@ -1,15 +1,14 @@
 """Read a decoder and its tokenizer from a GGUF file.
 
-Knows the errors of opening such a file, names of keys and tensors, the row order that llama.cpp
-gives to the query and key projections of some families, and frequency factors. It refuses, before
-any work, what the converter would otherwise silently get wrong: unknown tensors, wrong shapes,
-scaled RoPE that it cannot express. The ``gguf`` package reads only the blocks of numbers. Its own
-reader takes 15 s for a vocabulary of 150,000 strings, and does not end if an array claims more
-numbers than the file has bytes.
+Here are the names of keys and tensors, llama.cpp's row order of the query and key projections of
+some families, and frequency factors. Before any work it refuses what the converter would silently
+get wrong: unknown tensors, wrong shapes, scaled RoPE that it cannot express. The ``gguf`` package
+reads only the blocks of numbers: its own reader takes 15 s for a vocabulary of 150,000 strings, and
+never ends if an array claims more numbers than the file has bytes.
 
-`tokenizer.json` is rebuilt from the two kinds of tokenizer that language models' files have
-(byte-level BPE, and SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp
-knows only by name, the special tokens and the chat template. Knows no ONNX and no rounding.
+`tokenizer.json` is rebuilt for the two kinds of tokenizer in such files (byte-level BPE, and
+SentencePiece's BPE with byte fallback), the splitting rules that llama.cpp knows only by name, the
+special tokens and the chat template. Knows no ONNX and no rounding.
 """
 
 from __future__ import annotations
@@ -51,9 +50,10 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 _LONGEST_HEADER = 100 << 20  # twelve times Llama 3's
-_MOST_PARTS = 4_000_000  # of a header: lengths, texts, numbers; Phi-4-mini's has 1.3 million
-_MOST_CUTS = 500_000_000  # characters of tokens cut in two at each place; Gemma's have 11 million
-_ALIGNMENT = 32  # of tensors, where a file does not say
+# Values of a header (lengths, texts, numbers); Phi-4-mini's has 1.3 million.
+_MOST_PARTS = 4_000_000
+_MOST_CUTS = 500_000_000  # characters of tokens split at each place; Gemma's have 11 million
+_ALIGNMENT = 32  # alignment of tensors, if a file does not have it
 _MEANS_NOTHING = frozenset(
     {
         *("vocab_size", "tensor_data_layout", "expert_used_count", "pooling_type"),
@@ -61,11 +61,11 @@ _MEANS_NOTHING = frozenset(
         "attention.layer_norm_epsilon",
     }
 )
-"""Keys of an architecture that tell something known, or something about parts that it lacks."""
+"""Keys of an architecture with known facts, or about parts that it does not have."""
 
 
 class _Header:
-    """What a file begins with, read value by value, and never more of it than there is."""
+    """The header of a file, read value by value, within the file's size."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -100,15 +100,15 @@ class _Header:
             raise ValueError(f"a value has the unknown type {kind}")
         inner, count = self.number("I"), self.number("Q")
         if inner == _STRING:
-            return [self.string() for _ in range(count)]  # each takes bytes, so that it ends
+            return [self.string() for _ in range(count)]  # each takes bytes, so this ends
         if inner not in _NUMBERS:
             raise ValueError(f"the values of an array have the unknown type {inner}")
         kind_of_number = np.dtype(f"<{_NUMBERS[inner]}")
         return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
 
     def stored(self) -> _Stored:
-        """Return how a tensor is stored; its offset is from where the tensors begin."""
-        # Imported here: `import structgen.models` must not pay for gguf.
+        """Return the storage of a tensor; its offset is from the beginning of the tensors."""
+        # Imported here: `import structgen.models` must not load gguf.
         from gguf.constants import GGMLQuantizationType
         from gguf.quants import quant_shape_to_byte_shape
 
@@ -121,7 +121,7 @@ class _Header:
 
 
 class _Stored(NamedTuple):
-    """How a tensor is stored, and where."""
+    """The storage of a tensor: its type and place."""
 
     kind: GGMLQuantizationType
     shape: tuple[int, ...]
@@ -130,11 +130,11 @@ class _Stored(NamedTuple):
 
 
 class GgufFile(Tensors[_Stored]):
-    """An opened GGUF file. Its metadata are read at once, tensors on first use.
+    """An opened GGUF file. Metadata are read at once, tensors on first use.
 
     Raises:
-        ConversionError: no GGUF file, a damaged or truncated one, another family's, or one split in
-            several parts.
+        ConversionError: it is not a GGUF file, is damaged, truncated or split into parts, or has an
+            unsupported family.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -189,7 +189,7 @@ class GgufFile(Tensors[_Stored]):
                 raise ValueError(f"it contains the tensor {name!r} twice")
             self._tensors[name] = stored._replace(offset=begin + stored.offset)
             size = math.prod(stored.bytes_shape)
-            left -= size  # Tensors with bytes in common would be larger than the file together.
+            left -= size  # Tensors that share bytes could be larger in total than the file.
             if left < 0 or begin + stored.offset + size > header.size:
                 raise ValueError("its tensors are truncated")
 
@@ -209,12 +209,12 @@ class GgufFile(Tensors[_Stored]):
             ) from error
 
     def unread(self, prefix: str) -> list[str]:
-        """Keys that begin so, that nobody has asked for, and that turn something on."""
+        """Return the keys with a prefix that were not read and that turn something on."""
         rest = [key for key in self._values if key.startswith(prefix) and key not in self._asked]
         return [key for key in rest if self.get(key) and key[len(prefix) :] not in _MEANS_NOTHING]
 
     def require(self, key: str) -> Any:
-        """Like :meth:`get`, for keys that must be there.
+        """Like `get`, for keys that must exist.
 
         Raises:
             ConversionError: the key is missing.
@@ -269,18 +269,18 @@ END_TEXTS = frozenset(
         "<|end|>", "<|eot|>", "<end_of_turn>", "</s>", "<eos>",
     }
 )  # fmt: skip
-"""How well-known models spell the ends of turns and texts."""
+"""The spellings of end tokens of well-known models."""
 
 
 _KEEP_SPACES = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 
 
 def end_token_ids(file: GgufFile) -> list[int]:
-    """Ids of all tokens that end a turn or a text, the file's own choice first.
+    """Return the ids of all tokens that end a turn or a text, the file's own choice first.
 
-    Besides the ids that the metadata name, every control token of a well-known spelling counts,
-    because a model meets both the end of a turn and the end of a document in training.
-    Others do not: Gemma's ``</s>`` is a tag of HTML.
+    Beside the ids in the metadata, every control token with a well-known spelling counts, because a
+    model sees both the end of a turn and the end of a document in training. Others do not count:
+    Gemma's ``</s>`` is an HTML tag.
     """
     named = (_token_id(file, name) for name in ("eos", "eot", "eom"))
     ids = [token for token in named if token is not None]
@@ -296,7 +296,7 @@ def end_token_ids(file: GgufFile) -> list[int]:
 
 
 def padding_token_id(file: GgufFile) -> int:
-    """Id of the token that fills batches: the file's own choice, else the end of text."""
+    """Return the id of the padding token: the file's own choice, otherwise the end of text."""
     token = _token_id(file, "padding")
     return end_token_ids(file)[0] if token is None else token
 
@@ -326,7 +326,7 @@ def tokenizer_json(file: GgufFile) -> Json:
             "BPE) and 'llama' (SentencePiece BPE)."
         )
     tokens, start = _tokens(file), _token_id(file, "bos")
-    # Phi-3's markers of turns take the white space that comes after them. No key says so.
+    # Phi-3's turn markers include the following white space. No key tells this.
     takes_spaces = kind == "llama" and file.get("general.architecture") == "phi3"
     added = [
         {
@@ -471,7 +471,7 @@ def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
         "byte_fallback": False,
         "ignore_merges": False,
         **options,
-        # Rows of the embedding without a token only fill it up: no text is made of them.
+        # Rows of the embedding without a token are padding, which no text uses.
         "vocab": {
             text: i
             for i, (text, kind) in enumerate(zip(_tokens(file), _types(file), strict=True))
@@ -482,7 +482,7 @@ def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
 
 
 def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str]]:
-    """Return the merges that SentencePiece's scores imply: any two pieces that make a third one.
+    """Return the merges implied by SentencePiece's scores: any two pieces that make a third one.
 
     SentencePiece always joins the pair whose result has the highest score, so merges are ranked
     by that score, and ties by the ids of the parts.
@@ -531,7 +531,8 @@ class GgufCheckpoint(Checkpoint):
             frequency factors, the length for the short ones.
 
     Raises:
-        ConversionError: no GGUF file, a damaged one, another architecture, and as `Checkpoint`.
+        ConversionError: it is not a GGUF file, is damaged, has another architecture, or as for
+            `Checkpoint`.
     """
 
     _names = _NAMES
@@ -561,7 +562,7 @@ class GgufCheckpoint(Checkpoint):
         return self._file.require(f"{self._architecture}.{key}")
 
     def _same_everywhere(self, key: str, default: int | None = None) -> int:
-        """Return a count that the format also allows to differ from layer to layer."""
+        """Return a count that could differ between layers in this format."""
         value = self._require(key) if default is None else self._get(key, default)
         values = set(value) if isinstance(value, list) else {value}
         if len(values) != 1:
@@ -604,7 +605,7 @@ class GgufCheckpoint(Checkpoint):
         )
 
     def _check_features(self, head_size: int) -> None:
-        """Refuse features of an architecture that the graph does not express."""
+        """Refuse features of an architecture that the graph cannot express."""
         refuse = self._refuse
         if int(self._get("expert_count", 0)) > 0:
             raise refuse(f"a mixture of {self._get('expert_count')} experts")
@@ -627,12 +628,12 @@ class GgufCheckpoint(Checkpoint):
         return self._family.is_fused or self._family.full_period > 1
 
     def _context(self, trained: int, wanted: int | None) -> tuple[int, tuple[float, ...]]:
-        """Positions of the converted model, and the frequency factors that go with them."""
+        """Return the positions of the converted model, with their frequency factors."""
         context = self._positions(trained, wanted)
         name = _LLAMA3_FACTORS
         if {_LONG_FACTORS, _SHORT_FACTORS} & self._file.tensor_names:
-            # Trained with short factors for short texts and long ones for long texts. A text does
-            # not know how long it will become, so that the choice is the context's.
+            # Trained with short factors for short texts and long ones for long texts. The length of
+            # a text is not known in advance, so the context length decides.
             original = int(self._require("rope.scaling.original_context_length"))
             context = min(context, original) if wanted is None else context
             name = _LONG_FACTORS if context > original else _SHORT_FACTORS
