@@ -1,8 +1,7 @@
-"""Build the ONNX graph of a decoder and write it, with its weights, rounded, beside it.
+"""Build the ONNX graph of a decoder, and write it with its rounded weights beside it.
 
 The operators, their wiring and their names are those that ``onnxruntime_genai.models.builder``
-emits for int4 on the CPU, so that the runtime meets the shapes its kernels are tuned for. One layer
-is
+emits for int4 on the CPU, because the runtime's kernels are tuned for these shapes. One layer is
 
     x ── norm ── qkv ── GroupQueryAttention (rotary inside) ── o ──┐
     └────────────── SkipSimplifiedLayerNormalization ◀─────────────┘
@@ -10,16 +9,16 @@ is
                         └── up ─────────────────── Mul ── down ── (the next layer's skip norm)
 
 with ``MatMulNBits`` for every projection and the head. If a model has norms of queries and keys,
-qkv is split before the attention; norms behind the attention and the feed-forward layer come
-before the skip norms. Two things differ from the builder: gate and up are one projection (fewer,
-larger operators: 3% faster), and the input of a projection that `four_bit` kept exactly is widened
+qkv is split before the attention; norms behind the attention and the feed-forward layer come before
+the skip norms. It differs from the builder in two points: gate and up are one projection (fewer,
+larger operators: 3% faster), and the input of a projection that `four_bit` kept exactly is extended
 by the means of its blocks (AveragePool, Concat).
 
-In the block format of ``MatMulNBits``, blocks along the inputs hold unsigned integers, with one
-float32 scale and one integer zero point a block:
+In the block format of ``MatMulNBits``, blocks along the inputs have unsigned integers, with a
+float32 scale and an integer zero point per block:
 
-- `four_bit` *recognises* weights that already lie on 16 evenly spaced levels a block (GGUF's Q4_0,
-  Q4_1 and Q4_K do) and keeps them to the last bit. Rounding them to a second 4-bit grid, as a
+- `four_bit` *recognises* weights that already lie on 16 evenly spaced levels per block (GGUF's
+  Q4_0, Q4_1 and Q4_K do) and keeps them to the last bit. Rounding them to a second 4-bit grid, as a
   general quantiser must, would add as much noise as the first quantisation did: for SmolLM2-135M
   the top token then differs at 30% of all positions.
 - `eight_bit` rounds anything, with an error too small to matter, `to_four_bits` with one that
@@ -49,12 +48,12 @@ from structgen.models.cache import masked, sha256
 from .decoder import Attention, DecoderShape, FloatArray, LayerWeights, Rope
 
 _BLOCK = 32
-"""Inputs that share one scale, but for wide matrices of 8 bits."""
+"""Inputs that share a scale, except in wide 8-bit matrices."""
 
 ByteArray = npt.NDArray[np.uint8]
 
 _WIDE = 768
-"""Fewest inputs for blocks of 64. SmolLM2, with 576, loses 0.6 points of agreement by them."""
+"""Fewest inputs for blocks of 64. SmolLM2, with 576, loses 0.6 points of agreement with them."""
 
 _TOP = 15  # largest 4-bit integer
 _ROWS = 4096  # rounded at a time
@@ -63,19 +62,19 @@ _PIECE = 1 << 20  # numbers of a table made at a time
 
 @dataclass(frozen=True)
 class QuantizedMatrix:
-    """A quantised matrix, as ``MatMulNBits`` reads it: ``w ≈ (q - zero_point) * scale``.
+    """A quantised matrix for ``MatMulNBits``: ``w ≈ (q - zero_point) * scale``.
 
     Attributes:
         bits: 4 or 8.
         n_outputs: rows.
-        n_inputs: columns, those of the means included.
-        n_means: when not 0, the last ``n_means`` columns belong to the mean of each block of the
-            other columns: the input must be widened by those means (see `four_bit`).
-        block: inputs that share one scale.
+        n_inputs: columns, with those of the means.
+        n_means: if not 0, the last ``n_means`` columns are for the means of the blocks of the other
+            columns, by which the input must be extended (see `four_bit`).
+        block: inputs that share a scale.
         values: uint8 ``(n_outputs, n_blocks, block * bits // 8)``, lower half of a byte first.
         scales: float32 ``(n_outputs, n_blocks)``.
-        zero_points: uint8 ``(n_outputs, ceil(n_blocks / 2))``, lower half of a byte first; None
-            for the middle of the range.
+        zero_points: uint8 ``(n_outputs, ceil(n_blocks / 2))``, lower half of a byte first; None:
+            the middle of the range.
     """
 
     bits: int
@@ -100,10 +99,10 @@ class HalfMatrix:
 
 
 def half(weight: FloatArray) -> HalfMatrix:
-    """Round a float32 ``(outputs, inputs)`` matrix to floats of 16 bits.
+    """Round a float32 ``(outputs, inputs)`` matrix to 16-bit floats.
 
     Raises:
-        ConversionError: a number is larger than these go.
+        ConversionError: a number is too large for them.
     """
     with np.errstate(over="ignore"):
         values = weight.astype(np.float16)
@@ -116,7 +115,7 @@ def half(weight: FloatArray) -> HalfMatrix:
 
 
 def to_four_bits(weight: FloatArray) -> QuantizedMatrix:
-    """Round a float32 ``(outputs, inputs)`` matrix to 4 bits; kept exactly where it can be."""
+    """Round a float32 ``(outputs, inputs)`` matrix to 4 bits, without loss if possible."""
     exact = four_bit(weight)
     if exact is not None:
         return exact
@@ -126,15 +125,15 @@ def to_four_bits(weight: FloatArray) -> QuantizedMatrix:
 def eight_bit(weight: FloatArray) -> QuantizedMatrix:
     """Round a float32 ``(outputs, inputs)`` matrix to 8 bits, symmetric about 0.
 
-    Wide ones in blocks of 64, others in blocks of 32, which keep GGUF's Q8_0 exactly.
-    Costs a few passes over the matrix.
+    Wide ones have blocks of 64, others blocks of 32, which keep GGUF's Q8_0 exactly. Costs a few
+    passes over the matrix.
     """
     n_outputs, n_inputs = weight.shape
     block = 64 if n_inputs >= _WIDE and n_inputs % 64 == 0 else _BLOCK
     n_blocks = n_inputs // block
     values = np.empty((n_outputs, n_blocks, block), np.uint8)
     scales = np.empty((n_outputs, n_blocks), np.float32)
-    for first in range(0, n_outputs, _ROWS):  # an embedding's temporaries would be gigabytes
+    for first in range(0, n_outputs, _ROWS):  # temporary arrays of an embedding would be gigabytes
         rows = slice(first, first + _ROWS)
         blocks = _blocks(weight[rows], block)
         scales[rows] = np.abs(blocks).max(axis=-1) / 127
@@ -149,8 +148,8 @@ def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
     Each block must lie on at most 16 evenly spaced levels, ``q * step + low``. The runtime wants
     ``(q - z) * step`` with an integer ``z``; what remains, ``offset = low + z * step``, is constant
     over the block, so its share of a dot product is ``32 * offset`` times the mean of the block's
-    inputs. Those means become further input columns (one for each block, so 3% more), with the
-    offsets, rounded to 4 bits, as their weights: the remaining error is that of 8 bits.
+    inputs. Those means become further input columns (one per block, so 3% more) with the offsets,
+    rounded to 4 bits, as weights: the remaining error is that of 8 bits.
 
     Costs a sort of every block, unless the first rows already show that the answer is None.
     """
@@ -183,7 +182,7 @@ def _blocks(weight: FloatArray, block: int = _BLOCK) -> FloatArray:
 
 
 def _levels(blocks: FloatArray) -> tuple[FloatArray, FloatArray] | None:
-    """``(low, step)`` of every block, if each lies on at most 16 evenly spaced levels."""
+    """Return ``(low, step)`` of every block, if each lies on at most 16 evenly spaced levels."""
     ordered = np.sort(blocks, axis=-1)
     low = ordered[..., 0]
     span = ordered[..., -1] - low
@@ -194,7 +193,7 @@ def _levels(blocks: FloatArray) -> tuple[FloatArray, FloatArray] | None:
     constant = span == 0
     smallest[constant] = 1
     steps = np.zeros_like(smallest)
-    # No two neighbouring levels need be in use: the smallest gap may be a multiple of the step.
+    # Neighbouring levels may be unused: the smallest gap may be a multiple of the step.
     for divisor in (1, 2, 3):
         n_steps = np.rint(span / smallest * divisor)
         candidate = np.where(constant, 1, span / np.maximum(n_steps, 1))
@@ -208,7 +207,7 @@ def _levels(blocks: FloatArray) -> tuple[FloatArray, FloatArray] | None:
 
 
 def _round_to_four_bits(weight: FloatArray) -> tuple[ByteArray, FloatArray, FloatArray]:
-    """Levels, steps and zero points of the nearest 4-bit matrix, columns padded to whole blocks."""
+    """Return levels, steps and zero points of the nearest 4-bit matrix, padded to whole blocks."""
     padded = np.pad(weight, ((0, 0), (0, -weight.shape[1] % _BLOCK)))
     blocks = _blocks(padded)
     low = np.minimum(blocks.min(axis=-1), 0)
@@ -223,7 +222,7 @@ def _round_to_four_bits(weight: FloatArray) -> tuple[ByteArray, FloatArray, Floa
 def _packed(
     n_inputs: int, n_means: int, levels: ByteArray, steps: FloatArray, zero_points: FloatArray
 ) -> QuantizedMatrix:
-    """Return a matrix of 4 bits."""
+    """Return a 4-bit matrix."""
     scales = np.ascontiguousarray(steps, dtype=np.float32)
     zeros = _pack(zero_points.astype(np.uint8))
     values = _pack(levels)
@@ -231,7 +230,7 @@ def _packed(
 
 
 def _pack(levels: ByteArray) -> ByteArray:
-    """Return two 4-bit numbers a byte along the last axis, the first one in the lower half."""
+    """Pack two 4-bit numbers per byte along the last axis, the first one in the lower half."""
     if levels.shape[-1] % 2:
         levels = np.concatenate([levels, np.zeros_like(levels[..., :1])], axis=-1)
     return np.ascontiguousarray(levels[..., 0::2] | (levels[..., 1::2] << 4))
@@ -244,7 +243,7 @@ Target = Literal["cpu", "cuda"]
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32, _INT64 = ir.DataType.FLOAT, ir.DataType.INT32, ir.DataType.INT64
 _DATA = "model.onnx.data"
-_PAGE = 4096  # tensors begin where a page of memory does, so that the runtime can map them
+_PAGE = 4096  # tensors begin at pages of memory, so that the runtime can map them
 _INLINE_BYTES = 1024  # smaller tensors stay in model.onnx: shape inference must read some of them
 
 INPUTS = {
@@ -253,14 +252,14 @@ INPUTS = {
     "past_key_names": "past_key_values.%d.key",
     "past_value_names": "past_key_values.%d.value",
 }
-"""Names of the graph's inputs, as ``genai_config.json`` lists them."""
+"""Names of the graph's inputs, by their names in ``genai_config.json``."""
 
 OUTPUTS = {
     "logits": "logits",
     "present_key_names": "present.%d.key",
     "present_value_names": "present.%d.value",
 }
-"""Names of the graph's outputs, as ``genai_config.json`` lists them."""
+"""Names of the graph's outputs, by their names in ``genai_config.json``."""
 
 SEARCH = {
     "num_beams": 1,
@@ -275,22 +274,22 @@ SEARCH = {
     "min_length": 0,
     "no_repeat_ngram_size": 0,
 }
-"""How the runtime chooses tokens by itself, for ``genai_config.json``."""
+"""The runtime's own search settings, for ``genai_config.json``."""
 
 HIDDEN_STATES = "hidden_states"
-"""Name of the output with a vector a token. The runtime hands out such further outputs by name."""
+"""Name of the output with a vector per token. The runtime returns such further outputs by name."""
 
 
 def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
-    """Write a graph with a mask beside the plain one, whose digest it holds.
+    """Write a graph with a mask beside the plain one; it contains the plain one's digest.
 
     Args:
-        model: the model, which is given the mask.
-        size: how wide its scores are.
-        plain: the file.
+        model: the model, to which the mask is added.
+        size: the width of its scores.
+        plain: the plain graph's file.
 
     Raises:
-        OSError: the file cannot be read or the other not be written.
+        OSError: a file cannot be read or written.
         ValueError: see `_add_mask`.
     """
     _add_mask(model.graph, size)
@@ -306,20 +305,20 @@ def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
 
 
 def _add_mask(graph: ir.Graph, size: int) -> None:
-    """Have a graph add a mask to its scores, so that what is not allowed has minus infinity.
+    """Add a mask to a graph's scores, which makes those of other tokens minus infinity.
 
-    The mask is a further input, `structgen.models.base.MASK_INPUT`; it holds for all positions of a
-    row. What chooses by the scores may then do so where they are: none are copied to the host. Its
-    bits become numbers by looking up each byte.
+    The mask is a further input, `structgen.models.base.MASK_INPUT`, for all positions of a row.
+    Tokens can then be chosen on the device, without copying scores to the host. The mask's bits
+    become numbers by a lookup of each byte.
 
     Args:
-        graph: a decoder, whose output ``logits`` becomes that of a further node.
-        size: how wide the scores are.
+        graph: a decoder, whose output ``logits`` becomes the output of a further node.
+        size: the width of the scores.
 
     Raises:
-        ValueError: it has no such output, or a mask already.
+        ValueError: it has no such output, or already has a mask.
 
-    Cost: 0.5% of a pass over 64 tokens of Qwen2.5 0.5B; what a step saves is more.
+    Cost: 0.5% of a pass over 64 tokens of Qwen2.5 0.5B; a step saves more.
     """
     places = [i for i, output in enumerate(graph.outputs) if output.name == OUTPUTS["logits"]]
     if not places or any(given.name == MASK_INPUT for given in graph.inputs):
@@ -361,20 +360,20 @@ def registered(graph: ir.Graph, tensor: ir.TensorProtocol) -> ir.Value:
 
 
 class GraphBuilder:
-    """Grows one decoder graph: `embed`, then `layer` for each layer, then `head`, then `save`.
+    """Builds a decoder graph: `embed`, then `layer` for each layer, then `head`, then `save`.
 
     Args:
         shape: the model's hyperparameters.
-        folder: where ``model.onnx.data`` grows while the graph does, so that no more than one
-            matrix is in memory.
-        target: the device. ``"cuda"``: numbers between the operators, scales and
-            the cache have 16 bits, as the builder chooses there.
+        folder: where ``model.onnx.data`` is written with the graph, so that only one matrix is in
+            memory.
+        target: the device. ``"cuda"``: numbers between operators, scales and the cache have 16
+            bits, as with the builder.
     """
 
     def __init__(self, shape: DecoderShape, folder: Path, target: Target = "cpu") -> None:
         self._shape = shape
         self._dtype = _FLOAT if target == "cpu" else ir.DataType.FLOAT16
-        # On the CPU inputs are rounded to 8 bits: 20 times faster than float32 ones.
+        # On the CPU inputs are rounded to 8 bits, 20 times faster than float32.
         self._accuracy_level = 4 if target == "cpu" else 0
         self._folder = folder
         (folder / _DATA).touch()
@@ -425,7 +424,7 @@ class GraphBuilder:
         if isinstance(table, HalfMatrix):
             found = self._one("Gather", f"{name}/Gather", weights[0], self._input_ids, axis=0)
             return self._widened(name, found)
-        # The head's three-dimensional blocks, seen as the rows that the gather expects.
+        # The head's three-dimensional blocks, reshaped to the rows that the gather expects.
         rows = np.array([table.n_outputs, table.n_inputs * table.bits // 8], np.int64)
         shape = self._constant("model.embed_tokens.shape", rows)
         return self._one(
@@ -456,10 +455,10 @@ class GraphBuilder:
         Args:
             weights: its norms and the bias of ``o``.
             qkv: its projections of queries, keys and values, stacked along the outputs.
-            o: the projection behind the attention.
-            gate_up: those of gate and up, stacked.
-            down: the last one.
-            qkv_bias: the biases of the first.
+            o: the projection after the attention.
+            gate_up: the projections of gate and up, stacked.
+            down: the last projection.
+            qkv_bias: the biases of ``qkv``.
         """
         base = f"/model/layers.{self._n_layers}"
         attention = self._shape.layers[self._n_layers]
@@ -489,7 +488,7 @@ class GraphBuilder:
         Args:
             norm: the norm's gain.
             head: the projection; None: the embedding table itself.
-            hidden_states: make what goes into the projection an output too.
+            hidden_states: whether the projection's input is also an output.
         """
         normed = self._norm("/model/final_norm", norm, is_last=True)
         if head is None:
@@ -509,9 +508,9 @@ class GraphBuilder:
             self._graph.outputs.append(normed)
 
     def save(self) -> None:
-        """Write ``model.onnx``, which says where in ``model.onnx.data`` each tensor is.
+        """Write ``model.onnx``, which has the place of each tensor in ``model.onnx.data``.
 
-        Beside it goes the same graph with a mask (`add_mask`).
+        The same graph with a mask is written beside it (`save_masked`).
         """
         model = ir.Model(self._graph, ir_version=10, producer_name="structgen")
         plain = self._folder / "model.onnx"
@@ -527,7 +526,8 @@ class GraphBuilder:
         return registered(self._graph, tensor)
 
     def _turns(self, rope: Rope, of: np.ufunc, suffix: str) -> ir.Value:
-        """Return the cosines or sines of all positions, made in pieces: some have gigabytes."""
+        """Return the cosines or sines of all positions, made in pieces, because they may be
+        gigabytes."""
         n, step, dtype = self._shape.context_length, _PIECE // rope.size, self._dtype.numpy()
         places = ((at, min(at + step, n)) for at in range(0, n, step))
         pieces = (rope.table(of, *place).astype(dtype) for place in places)
@@ -582,11 +582,11 @@ class GraphBuilder:
     def _one(
         self, op_type: str, name: str, *inputs: ir.Value | None, domain: str = "", **attributes: Any
     ) -> ir.Value:
-        """Return what a node gives that has one output."""
+        """Add a node with one output, and return the output."""
         return self._node(op_type, name, inputs, 1, domain, **attributes)[0]
 
     def _widened(self, name: str, value: ir.Value) -> ir.Value:
-        """Return numbers of 16 bits as the operators take them."""
+        """Return 16-bit numbers in the type of the operators."""
         if self._dtype != _FLOAT:
             return value
         return self._one("Cast", f"{name}/Cast", value, to=_FLOAT)
@@ -596,7 +596,7 @@ class GraphBuilder:
         value.name, value.type, value.shape = name, ir.TensorType(self._dtype), ir.Shape(shape)
 
     def _norm(self, name: str, weight: FloatArray, is_last: bool = False) -> ir.Value:
-        """Normalise the residual stream, first adding the delta that waits for it."""
+        """Normalize the residual stream, after adding the pending delta."""
         gain = self._constant(f"{_initializer(name)}.weight", weight)
         if self._delta is None:
             return self._rms_norm(f"{name}/LayerNorm", self._hidden, gain)
@@ -609,13 +609,13 @@ class GraphBuilder:
             epsilon=self._shape.rms_epsilon,
         )
         if not is_last:
-            # The mean and the inverse deviation exist for training only; no name means unused.
+            # The mean and the inverse deviation exist only for training; no name means unused.
             outputs[1].name = outputs[2].name = ""
             self._hidden = outputs[3]
         return outputs[0]
 
     def _plain_norm(self, name: str, x: ir.Value, weight: FloatArray) -> ir.Value:
-        """Normalise what is not the residual stream."""
+        """Normalize something other than the residual stream."""
         gain = self._constant(f"{_initializer(name)}.weight", weight)
         return self._rms_norm(f"{name}/LayerNorm", x, gain)
 
@@ -686,7 +686,7 @@ class GraphBuilder:
         names = [INPUTS[key] % i for key in ("past_key_names", "past_value_names")]
         past = [_value(name, self._dtype, dims) for name in names]
         self._graph.inputs.extend(past)
-        # Keys and values are packed behind the queries in the first input.
+        # Keys and values are packed after the queries in the first input.
         qkv: list[ir.Value | None] = [packed, None, None]
         if weights.q_norm is not None and weights.k_norm is not None:
             qkv = self._split(name, packed, weights.q_norm, weights.k_norm)
@@ -715,7 +715,7 @@ class GraphBuilder:
     def _split(
         self, name: str, packed: ir.Value, q_norm: FloatArray, k_norm: FloatArray
     ) -> list[ir.Value | None]:
-        """Queries, keys and values, the first two normalised head by head."""
+        """Split queries, keys and values, the first two normalized head by head."""
         shape = self._shape
         sizes = [count * shape.head_size for count in (shape.n_heads, *[shape.n_kv_heads] * 2)]
         if self._split_sizes is None:

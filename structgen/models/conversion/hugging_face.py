@@ -1,10 +1,10 @@
 """Read a decoder from a Hugging Face folder: ``config.json`` and the tensors of safetensors files.
 
-Knows the configuration's keys in the spellings of several years, and refuses what the graph cannot
-express. Takes the folder's ``tokenizer.json`` as it is. A safetensors file is eight bytes that say
-how long the header is, the header in JSON (type, shape and position of each tensor), and the bytes.
-NumPy has no bfloat16, so its numbers are widened here, one tensor at a time. Knows no ONNX and no
-rounding.
+Reads the configuration's keys in the spellings of several years, and refuses features that the
+graph cannot express. The folder's ``tokenizer.json`` is used unchanged. A safetensors file is eight
+bytes with the length of the header, the header in JSON (type, shape and position of each tensor),
+and the bytes. NumPy has no bfloat16, so these numbers are widened here, one tensor at a time. Knows
+no ONNX and no rounding.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ from .gguf import END_TEXTS
 T = TypeVar("T")
 
 _WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-_LONGEST_HEADER = 100 << 20  # what the format's own reader takes
+_LONGEST_HEADER = 100 << 20  # the limit of the format's own reader
 
 
 class _Place(NamedTuple):
-    """Where a tensor is."""
+    """The place of a tensor."""
 
     file: Path
     kind: str
@@ -62,10 +62,10 @@ class _Place(NamedTuple):
 
 
 class SafetensorsFolder(Tensors[_Place]):
-    """The tensors of a folder: of ``model.safetensors``, or of all files that its index names.
+    """The tensors of a folder: those of ``model.safetensors``, or of all files in its index.
 
     Raises:
-        ConversionError: there are none, or one is damaged or truncated.
+        ConversionError: there are no files, or one is damaged or truncated.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,7 +98,7 @@ class SafetensorsFolder(Tensors[_Place]):
 
     def _read_header(self, file: Path) -> None:
         try:
-            if not file.is_file():  # a pipe would be waited for
+            if not file.is_file():  # reading a pipe would wait
                 raise FileNotFoundError
             size = file.stat().st_size
             with file.open("rb") as data:
@@ -142,7 +142,7 @@ def _place(file: Path, about: dict[str, Any], start: int, size: int) -> _Place:
 
 
 _TYPES = {family.runtime_type: name for name, family in FAMILIES.items()} | {"mistral": "llama"}
-"""Names in `FAMILIES` by the configuration's ``model_type``."""
+"""The names in `FAMILIES` by the configuration's ``model_type``."""
 
 _NAMES = Names(
     embedding="model.embed_tokens.weight",
@@ -170,10 +170,11 @@ class HuggingFaceCheckpoint(Checkpoint):
 
     Args:
         path: the folder.
-        context_length: as of `GgufCheckpoint`.
+        context_length: as for `GgufCheckpoint`.
 
     Raises:
-        ConversionError: a file is missing or damaged, another family, and as `Checkpoint`.
+        ConversionError: a file is missing or damaged, the family is not supported, or as for
+            `Checkpoint`.
     """
 
     def __init__(self, path: Path, context_length: int | None = None) -> None:
@@ -191,7 +192,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         super().__init__(path, family, SafetensorsFolder(path), context_length)
 
     def _not_needed(self) -> dict[str, tuple[int, ...]]:
-        # Of a tied model some files hold the embedding twice; old ones hold a table of RoPE.
+        # Some files of tied models have the embedding twice; old ones have a table of RoPE.
         shape, turned = self.shape, "self_attn.rotary_emb.inv_freq"
         return {_NAMES.head: (shape.vocab_size, shape.hidden_size)} | {
             _NAMES.layer.format(layer) + turned: (shape.head_size // 2,)
@@ -208,7 +209,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         added = {
             token["content"]: int(token["id"])
             for token in tokenizer.get("added_tokens", [])
-            if token.get("special")  # Gemma's `</s>` is a tag of HTML
+            if token.get("special")  # Gemma's `</s>` is an HTML tag
         }
         settings = read_json(self.path / "tokenizer_config.json", default={})
         own = settings.get("eos_token")
@@ -227,7 +228,8 @@ class HuggingFaceCheckpoint(Checkpoint):
         return SpecialTokens(ends, [*start, None][0], [*padding, ends[0]][0])
 
     def _ids(self, *settings: Any) -> list[int]:
-        """Ids of tokens in settings, but for those, such as -1, that are rows of no embedding."""
+        """Return ids of tokens in settings, without those, such as -1, that are not rows of the
+        embedding."""
         found = []
         for value in settings:
             found += value if isinstance(value, list) else [] if value is None else [value]
@@ -236,13 +238,13 @@ class HuggingFaceCheckpoint(Checkpoint):
         return [token for token in dict.fromkeys(found) if 0 <= token < self.shape.vocab_size]
 
     def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
-        """As `Checkpoint.tokenizer_files`: the folder's own files, the chat template put inside."""
+        """As `Checkpoint.tokenizer_files`: the folder's files, with the chat template inside."""
         data = read_file(self.path / "tokenizer.json")
         settings = tokenizer_settings(self.path, "PreTrainedTokenizerFast")
         template = self.path / "chat_template.jinja"
-        if template.is_file():  # which comes first with transformers, too
+        if template.is_file():  # it takes precedence in transformers, too
             settings["chat_template"] = read_file(template).decode()
-        elif isinstance(settings.get("chat_template"), list):  # several, by their names
+        elif isinstance(settings.get("chat_template"), list):  # several templates by name
             several = {one["name"]: one["template"] for one in settings["chat_template"]}
             settings["chat_template"] = several["default"]
         return data, settings
@@ -262,7 +264,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         trained = self._number("max_position_embeddings")
         self._positions(trained, context_length)
         activation = config.get("hidden_activation") or config.get("hidden_act")
-        # Gemma's first files say "gelu" and mean the one by a tanh, as transformers does.
+        # Gemma's first files say "gelu" and mean the tanh version, as in transformers.
         usual = (None, family.activation)
         if activation not in usual and _ACTIVATIONS.get(str(activation)) != family.activation:
             raise self._refuse(f"the activation {activation!r}")
@@ -274,7 +276,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         if flag(config, "use_bidirectional_attention"):
             raise self._refuse("non-causal attention")
         context, layers = self._layers(head_size, trained, context_length)
-        # What a key is when it is missing is transformers' default, which may be another than null.
+        # The value of a missing key is transformers' default, which may differ from null.
         query = config.get("query_pre_attn_scalar", 256) if family.has_post_norms else head_size
         return DecoderShape(
             family=family,
@@ -296,14 +298,14 @@ class HuggingFaceCheckpoint(Checkpoint):
     def _layers(
         self, head_size: int, trained: int, wanted: int | None
     ) -> tuple[int, tuple[Attention, ...]]:
-        """Positions of the converted model, and the attention of each layer."""
+        """Return the positions of the converted model and the attention of each layer."""
         config, family = self._config, self._family
         n_layers = self._number("num_hidden_layers")
         self._check_counts(n_layers, head_size)
         scaling = config.get("rope_parameters") or config.get("rope_scaling") or {}
         base = float(scaling.get("rope_theta") or config.get("rope_theta") or family.rope_base)
         local = config.get("rope_local_base_freq") or family.window_rope_base
-        if "full_attention" in scaling:  # of each kind of layer its own, as transformers 5 has it
+        if "full_attention" in scaling:  # one per kind of layer, as in transformers 5
             sliding = scaling.get("sliding_attention", {})
             if sliding.get("rope_type", "default") != "default":
                 raise self._refuse(
@@ -314,7 +316,7 @@ class HuggingFaceCheckpoint(Checkpoint):
             base = float(scaling.get("rope_theta", base))
         share = scaling.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
         size = int(head_size * float(share))
-        if not 0 < size <= head_size:  # before there is a number for each
+        if not 0 < size <= head_size:  # before numbers are made for each
             raise self._refuse(f"RoPE over {size} of {head_size} dimensions")
         context, usual = self._rope(base, size, scaling, trained, wanted)
         near = usual if local is None else Rope(float(local), size)
@@ -323,7 +325,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         if unknown := set(types) - {"sliding_attention", "full_attention"}:
             raise self._refuse(f"layers of type {sorted(unknown)[0]!r}")
         period = int(config.get("sliding_window_pattern") or family.full_period)
-        # Of Qwen's models all layers but the first have windows; of SmolLM3, those without RoPE.
+        # In Qwen's models all layers but the first have windows; in SmolLM3 those without RoPE.
         is_qwen = self._name.startswith("qwen")
         first = int(config.get("max_window_layers", 28)) if is_qwen else 0
         nope = config.get("no_rope_layers")
@@ -345,7 +347,7 @@ class HuggingFaceCheckpoint(Checkpoint):
         return context, tuple(layers)
 
     def _window(self) -> int:
-        """Return how many tokens layers with a window see; 0: there are none."""
+        """Return how many tokens layers with a window see; 0: no layer has a window."""
         config = self._config
         by_default = self._model_type in ("mistral", "phi3") or self._family.full_period > 1
         if not flag(config, "use_sliding_window", by_default):
@@ -357,7 +359,7 @@ class HuggingFaceCheckpoint(Checkpoint):
     def _rope(
         self, base: float, size: int, scaling: dict[str, Any], trained: int, wanted: int | None
     ) -> tuple[int, Rope]:
-        """Positions of the converted model, and how those of usual layers turn."""
+        """Return the positions of the converted model and the rotary embedding of normal layers."""
         kind = str(scaling.get("rope_type") or scaling.get("type") or "default")
         context = trained if wanted is None else wanted
         if kind == "default":
@@ -384,21 +386,21 @@ class HuggingFaceCheckpoint(Checkpoint):
 
 
 def _llama3_divisors(base: float, size: int, scaling: dict[str, Any]) -> tuple[float, ...]:
-    """Return Llama 3.1's divisors of frequencies: the factor if slow, 1 if quick."""
+    """Return Llama 3.1's divisors of frequencies: the factor for slow ones, 1 for quick ones."""
     factor = float(scaling["factor"])
     low, high = float(scaling["low_freq_factor"]), float(scaling["high_freq_factor"])
     original = float(scaling["original_max_position_embeddings"])
     wavelengths = 2 * math.pi * base ** (np.arange(0, size, 2) / size)
-    # Between the two the frequency itself is mixed, by how many turns fit the first context.
+    # Between the two the frequency is a mix, by the number of turns in the original context.
     share = np.clip((original / wavelengths - low) / (high - low), 0.0, 1.0)
     return tuple((1 / ((1 - share) / factor + share)).tolist())
 
 
 def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a file's JSON object; ``default``: where there is no file.
+    """Return a file's JSON object; ``default``: used if there is no file.
 
     Raises:
-        ConversionError: it is missing, or no such object.
+        ConversionError: it is missing, or not a JSON object.
     """
     if default is not None and not path.is_file():
         return default
@@ -410,9 +412,9 @@ def read_json(path: Path, default: dict[str, Any] | None = None) -> dict[str, An
 
 
 def tokenizer_settings(folder: Path, kind: str) -> dict[str, Any]:
-    """Return what a folder sets of its tokenizer, but for nulls, which the runtime cannot read.
+    """Return a folder's tokenizer settings, without nulls, which the runtime cannot read.
 
-    ``kind``: where it names none, for which the runtime would pass over the chat template.
+    ``kind``: the class if it names none, without which the runtime would ignore the chat template.
     """
     found = read_json(folder / "tokenizer_config.json", default={})
     return {"tokenizer_class": kind, **{k: v for k, v in found.items() if v is not None}}
@@ -422,14 +424,14 @@ def read_file(path: Path) -> bytes:
     """Return a file's bytes.
 
     Raises:
-        ConversionError: it is missing, or cannot be read.
+        ConversionError: it is missing or cannot be read.
     """
     return _read(path, lambda: contents(path))
 
 
 def _read(path: Path, how: Callable[[], T]) -> T:
     try:
-        inside(path.parent, path.name)  # what it says goes into the converted model
+        inside(path.parent, path.name)  # its content goes into the converted model
         return how()
     except FileNotFoundError as error:
         raise ConversionError(

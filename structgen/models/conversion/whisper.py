@@ -1,8 +1,8 @@
 """Convert Whisper from a folder of weights: the graphs of an encoder and a decoder.
 
-Knows the names of Whisper's tensors, both graphs in the form that ONNX Runtime GenAI runs, and the
+Here are the names of Whisper's tensors, both graphs in the form of ONNX Runtime GenAI, and the
 settings of its feature extractor. Projections have 8 bits, the two convolutions 32. The encoder
-returns the keys and values that the decoder attends to, so a step reads them and computes none.
+returns the keys and values that the decoder attends to, so a step only reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .hugging_face import SafetensorsFolder, read_file, read_json, tokenizer_set
 
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
-_FRAMES = 3000  # of 30 seconds: the runtime takes no other number
+_FRAMES = 3000  # of 30 seconds: the runtime accepts no other number
 _MOST_LAYERS = 100
 _TOKENS = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
 
@@ -32,7 +32,7 @@ _Tensors: TypeAlias = SafetensorsFolder | ctranslate2.CTranslate2Folder
 
 
 class _Graph:
-    """One graph as it grows, layer by layer, from tensors under Hugging Face's names."""
+    """Builds a graph layer by layer from tensors under Hugging Face's names."""
 
     def __init__(self, tensors: _Tensors, config: Mapping[str, Any], part: str) -> None:
         self.tensors = tensors
@@ -79,7 +79,8 @@ class _Graph:
         return self.one("LayerNormalization", x, gain, bias, epsilon=1e-5)
 
     def quantized(self, name: str) -> tuple[list[ir.Value], dict[str, int]]:
-        """Values and scales of a matrix, and what ``MatMulNBits`` asks of its sizes."""
+        """Return the values and scales of a matrix, and the attributes of ``MatMulNBits`` for its
+        sizes."""
         matrix = eight_bit(self.tensors.tensor(name))
         values = self.constant(f"{name}.values", matrix.values)
         scales = self.constant(f"{name}.scales", matrix.scales)
@@ -110,12 +111,12 @@ class _Graph:
         model = ir.Model(self.graph, ir_version=10, producer_name="structgen")
         try:
             ir.save(model, file, external_data=f"{file.name}.data")
-        except ir.serde.SerdeError as error:  # it quotes all of the model
+        except ir.serde.SerdeError as error:  # it quotes the whole model
             raise ValueError("a number in its configuration is out of range") from error
 
 
 def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
-    """Write the graph that reads features and gives keys and values for each decoder layer."""
+    """Write the graph that reads features and returns keys and values for each decoder layer."""
     graph = _Graph(tensors, config, "encoder")
     n_mels, length = int(config["num_mel_bins"]), _FRAMES // 2
     x = graph.given("audio_features", _FLOAT, "batch_size", n_mels, _FRAMES)
@@ -143,7 +144,7 @@ def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
 
 
 def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> None:
-    """Write the graph that reads tokens with the encoder's output, and scores the next ones."""
+    """Write the graph that reads tokens with the encoder's output and scores the next ones."""
     graph = _Graph(tensors, config, "decoder")
     ids = graph.given("input_ids", _INT32, "batch_size", "sequence_length")
     layers = range(int(config["decoder_layers"]))
@@ -190,7 +191,7 @@ def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
 
 
 def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """``genai_config.json`` of both graphs."""
+    """Return the ``genai_config.json`` of both graphs."""
 
     def part(name: str) -> dict[str, Any]:
         heads = config[f"{name}_attention_heads"]
@@ -241,7 +242,8 @@ def genai_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def audio_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the runtime's feature extractor: 80 or 128 bands of each hundredth of a second."""
+    """Return the settings of the runtime's feature extractor: 80 or 128 bands per hundredth of a
+    second."""
     window = {"n_fft": 400, "hop_length": 160}
     mels = {"chunk_size": 30, "n_mel": config["num_mel_bins"], **window}
     steps = [
@@ -253,7 +255,7 @@ def audio_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_whisper(source: Path) -> bool:
-    """Return whether a folder holds Whisper, as Hugging Face or CTranslate2 writes it."""
+    """Return whether a folder has Whisper in the format of Hugging Face or CTranslate2."""
     if not source.is_dir():
         return False
     if ctranslate2.is_whisper(source):
@@ -262,10 +264,10 @@ def is_whisper(source: Path) -> bool:
 
 
 def write(source: Path, folder: Path) -> None:
-    """Convert a folder that `is_whisper` into an empty folder.
+    """Convert a folder that `is_whisper` and write it into an empty folder.
 
     Raises:
-        ConversionError: a file is missing or damaged, or the model is another than graphs here say.
+        ConversionError: a file is missing or damaged, or the model does not fit these graphs.
     """
     tensors: _Tensors
     if ctranslate2.is_whisper(source):
