@@ -483,7 +483,7 @@ def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
         messages: the result of `structgen.decoding.chat.parse`.
 
     Raises:
-        PromptError: the pictures are too large, or a text contains a mark.
+        PromptError: the pictures are too large; or there are media, and a text contains a mark.
     """
     found: list[Media] = []
     texts: list[dict[str, Any]] = []

@@ -160,7 +160,7 @@ def _cluster(options: dict[str, Any], form: Form) -> Any:
     if "batch_size" in options:
         given["batch_size"] = options.pop("batch_size")
     if form.type_name is not None:
-        module = form.type_name.rpartition(":")[0]  # imported after the options were checked
+        module = form.type_name.rpartition(":")[0]  # imported when the options were checked
         given["modules"] = (sys.modules[Path(module).stem if module.endswith(".py") else module],)
     return Cluster(**given)
 

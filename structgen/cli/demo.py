@@ -156,7 +156,7 @@ def _heading(console: Console, text: str) -> None:
 
 
 def _field(console: Console, label: str, text: str, style: str = "") -> None:
-    """Print ``text`` beside ``label``, wrapped on a terminal, otherwise on one line."""
+    """Print ``text`` beside ``label``, wrapped only on a terminal."""
     with _growing(console, label, style) as write:
         write(text)
 

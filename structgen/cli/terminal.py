@@ -95,7 +95,7 @@ MOST_BYTES = 1 << 30
 
 
 def text_in(file: str, shown: str) -> str:
-    """Return the text of a UTF-8 file or standard input (``-``), with ``\n`` as line ends."""
+    """Return the text of a UTF-8 file or standard input (``-``), with newlines as line ends."""
     try:
         text = bytes_in(file, shown).decode("utf-8-sig")
     except ValueError as error:

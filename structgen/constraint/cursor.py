@@ -223,7 +223,7 @@ def _whole(value: object, problem: str) -> int:
 
 
 def bytes_of(out: npt.NDArray[np.uint32], size: int) -> memoryview | None:
-    """Return the bytes of a mask, or None if its memory is not contiguous.
+    """Return the bytes of a contiguous uint32 mask; None for other masks.
 
     Raises:
         ValueError: it is not an array of 32-bit words, or has the wrong length for that many
@@ -761,7 +761,7 @@ class Cursor:
     # -- budget -----------------------------------------------------------------------------
 
     def _text_after(self, tokens: list[int]) -> GetHistory:
-        """Return the text after ``tokens``."""
+        """Return a function that returns the text after ``tokens``."""
         known = self._engine.named.tokens
         return lambda: self._text().after(b"".join(known[t] for t in tokens))
 

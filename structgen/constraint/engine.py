@@ -163,7 +163,7 @@ class Engine:
 
     @cached_property
     def reach(self) -> Reach:
-        """How far tokens lead from the end. Used only for token budgets."""
+        """How far from the end tokens lead. Used only for token budgets."""
         rules = self.machine.rules if isinstance(self.machine, CfgMachine) else None
         if rules is None:
             return Reach(self.masks)

@@ -2,7 +2,7 @@
 
 `explain` lists every keyword of a schema and how it is enforced. It uses the same reader as the
 compiler, which decides which subschemas are reachable, and under which draft. So every enforced
-keyword is listed, and only those.
+keyword is listed as such, and no other.
 
 `advice` names the parts of a type that make answers worse, and what to write instead, the most
 costly first. It reports what our study of small models measured (docs/quality.md). It raises no
@@ -477,7 +477,7 @@ _ODD_DATES = tuple(f"{year}-03-03{clock}" for year in ("0303", "3303") for clock
 
 _TEXTS = {"pattern", regex_algebra.KEYWORD}
 _ENDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"}, {"multipleOf"})
-"""One keyword of each set bounds the digits of a number."""
+"""One keyword of each set together bound the digits of a number."""
 
 _ADVICE = {
     "unbounded array": (
@@ -618,7 +618,7 @@ _LONG_DECIMALS = [sign + text for sign in ("", "-") for text in ("7" * 60 + ".5"
 
 
 def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
-    """Return advice on a number (or Decimal) that may be text or have any number of digits."""
+    """Yield advice on a number (a Decimal) that may be text or have any number of digits."""
     parts = [part for part in raw.get("anyOf", ()) if isinstance(part, Mapping)]
     if not any(part.get("type") == "string" and _TEXTS & part.keys() for part in parts):
         return
@@ -631,7 +631,7 @@ def _of_decimal(raw: Mapping[str, Any], path: str) -> Iterator[Advice]:
 
 
 def _of_optional(names: Mapping[str, Any], required: Any, path: str) -> Iterator[Advice]:
-    """Return the advice on members that may be missing or null."""
+    """Yield the advice on members that may be missing or null."""
     needed = required if isinstance(required, Sequence) else ()
     for name, raw in names.items():
         if not isinstance(raw, Mapping) or "const" in raw:

@@ -52,8 +52,8 @@ from .questions import Question
 from .templates import BASE, CHAT, PromptTemplate
 
 _MOST_PASSES = 64
-"""Most extra passes for a prompt's labels, to be exact enough for the later use of the
-distribution: hundreds of rare labels would take one each."""
+"""Most passes for a prompt's labels, to be exact enough for the later use of the distribution:
+hundreds of rare labels would take one each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ def read(
 
 
 def _held(sequence: TokenSequence, token_ids: TokenIds) -> int:
-    """Return how many of a prompt's tokens a sequence has; at least the last two are run."""
+    """Return how many of a prompt's tokens a sequence can keep; at least the last two are run."""
     return max(min(n_shared(sequence.token_ids[0], token_ids), len(token_ids) - 2), 0)
 
 

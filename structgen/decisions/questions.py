@@ -182,7 +182,7 @@ def of_bare(given: Bare) -> Question:
 
 
 def in_order(question: Question, texts: Sequence[str]) -> Question:
-    """Return the same question with its labels sorted by text."""
+    """Return the same question with its labels in the order of ``texts``."""
     of = {label.text: label for label in question.labels}
     return _with_labels(type(question), question.instructions, (of[text] for text in texts))
 

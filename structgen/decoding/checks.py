@@ -2,8 +2,8 @@
 barred there.
 
 `Trial` reads each token, has closing values checked (`structgen.values.Checks`), bars refused
-values, and returns to how many tokens the output goes back. It also knows which tokens are final,
-so that their text can be yielded. Knows no model, mask or cursor.
+values, and decides to how many tokens the output goes back. It also knows which are final, so that
+their text can be yielded. Knows no model, mask or cursor.
 
 How far back. A refusal returns to the token in which the refused value began. If the mask allows
 nothing else there, it goes back token by token, but never before the first value that may still be
@@ -390,7 +390,7 @@ class Trial:
 
     @property
     def values(self) -> tuple[object, ...]:
-        """The values of the whole output, after it was accepted."""
+        """The value of the whole output, after it was accepted."""
         return self._reading.values
 
     @property

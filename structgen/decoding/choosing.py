@@ -108,7 +108,7 @@ class Chooser:
         )
         self._may_take_favourite = self._is_unedited and self._sampler.takes_likeliest
         self._everything: Allowed | None = None  # made on demand
-        self._has_refused = False  # the cursor, if the model has chosen a token here
+        self._has_refused = False  # whether the cursor refused the model's choice here
         self._size = vocabulary.size
         self._n_masked = 0  # tokens chosen under a mask, and the sum of tokens allowed
         self._allowed_total = 0
@@ -173,7 +173,7 @@ class Chooser:
             self._choose_sampler()
         n_allowed: int | None = None
         token: int | None = None
-        wanted: int | None = None  # the mask without the budget
+        wanted: int | None = None  # the token without the budget
         free: Logits | None = None  # a copy of the scores for it
         forced = b""
         mask = self._mask

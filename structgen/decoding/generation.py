@@ -200,7 +200,7 @@ class Generation:
         )
 
     def _parsed(self, text: str, finish_reason: FinishReason | None) -> Parsed[Any] | None:
-        """Return the parsed value; None while there is none, and if the text was cut.
+        """Return the `Parsed` value; None while there is none, and if the text was cut.
 
         Free text is its own value at any end.
         """

@@ -215,8 +215,7 @@ def make_all(
             Never more than the model supports.
         forces: whether outputs may have forced tokens.
         began: the start of the call, by `time.perf_counter`; None: now. ``timeout`` is one limit
-            for all
-            outputs: those not begun by then never begin.
+            for all outputs: those not begun by then never begin.
 
     Raises:
         KeyboardInterrupt, and anything else that is not an `Exception`: at once.
@@ -338,7 +337,7 @@ class Rows:
         self._ended: set[int] = set()
         self._queues: dict[int, list[int]] = {}  # tokens of each output that the model has not seen
         self._wasted = 0.0  # steps that finished rows have cost
-        self._refused = False  # a row with the model's choice: has to run again
+        self._refused = False  # whether a row refused the model's choice: has to run again
 
     def make(self) -> None:
         """Make all outputs."""

@@ -5,9 +5,9 @@ knows why an output ends. Its parts do not know each other:
 
 - `OutputTokens`: one array for prompt and output; which tokens the model has seen, which were
   forced.
-- `TextAssembler`: turns token bytes into final text. - `Reporter`: the final text for readers, with
-its steps and scores. - `Clock`: when the output began, yielded its first text and ended;
-``timeout`` and ``cancel``.
+- `TextAssembler`: turns token bytes into final text.
+- `Reporter`: the final text for readers, with its steps and scores.
+- `Clock`: when the output began, yielded its first text and ended; ``timeout`` and ``cancel``.
 
 `choosing` picks the tokens. Runs no model.
 

@@ -45,10 +45,8 @@ class Chunk(str):
         steps: with ``trace=True``, the steps of the trace that are new or changed since the
             previous chunk. A step replaces an earlier one with the same ``index``.
         logprobs: with ``logprobs=True``, those of the tokens whose text ends in this piece, as far
-            as
-            known: ``unmasked_logprob`` of a forced token, and tokens without text after the last
-                piece,
-            may only be in the result.
+            as known: ``unmasked_logprob`` of a forced token, and tokens without text after the last
+            piece, may only be in the result.
     """
 
     section: SectionName
@@ -202,8 +200,7 @@ class GenerationResult(Generic[T_co]):
         token_ids: its tokens, without the end of the sequence. With a stop string, up to the token
             that completed it.
         finish_reason: ``stop`` (ended by itself), ``budget`` (complete, but the token limit changed
-            the
-            text: see ``shortened``), ``length`` (free text reached a limit), ``stop_string`` or
+            the text: see ``shortened``), ``length`` (free text reached a limit), ``stop_string`` or
             ``cancelled``; None only for the `result` of an unfinished stream.
         usage: token counts.
         timings: wall-clock times.

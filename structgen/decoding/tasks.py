@@ -113,7 +113,7 @@ class Task:
             offered = constraint.output.offered
         self._offered = offered
         self._schema_hint = SCHEMA.replace("{schema}", schema_hint) if schema_hint else ""
-        self._closing: Thoughts | None = None  # without unwanted thoughts
+        self._closing: Thoughts | None = None  # closes unwanted thoughts
         if type(think) is int and think == 0:
             self._closing, think = Thoughts(model, Think(_ANY)), None
         if think is not None and not isinstance(think, Think):

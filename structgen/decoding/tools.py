@@ -390,7 +390,7 @@ def _shows(model: Model, form: _Form, n: int) -> bool:
         result = {"role": "tool", "tool_call_id": _id(i, form), "content": order[-1]}
         result["name"] = _NAMES[i]
         messages.append(result)
-    # Some show less after the last question: both must be shown.
+    # Some show less before or after the last question: both must be shown.
     further = [{"role": "assistant", "content": _ANSWER}, _FURTHER]
     for more in ([], further):
         text = shown(model, [*messages, *more])

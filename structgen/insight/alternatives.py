@@ -142,8 +142,8 @@ class WrittenTexts:
         return at < len(self._sorted) and self._sorted[at].startswith(value)
 
     def ended(self, text: bytes) -> int | None:
-        """Return the text that is complete in ``text`` when none can continue: the longest that it
-        begins with; None: it begins with none of them."""
+        """Return the index of the text that is complete in ``text`` when none can continue: the
+        longest that it begins with; None: it begins with none of them."""
         if not text.startswith(self._lead):
             return None
         value = self._head + text[len(self._lead) :]
@@ -328,7 +328,7 @@ def may_have_sites(constraint: Constraint) -> bool:
 
 
 def _words(schema: Any) -> Iterator[str]:
-    """Yield the keywords and types in a schema, and ``elsewhere`` if it refers to other schemas."""
+    """Yield the keywords and types in a schema; ``elsewhere``: it refers to other documents."""
     if isinstance(schema, Mapping):
         for key, value in schema.items():
             yield key.replace("exclusiveM", "m")

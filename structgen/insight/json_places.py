@@ -173,7 +173,7 @@ class JsonReader:
         return events
 
     def _in_string(self, data: bytes, at: int, events: list[Event]) -> int:
-        """Read on in a string; return the offset after it."""
+        """Read on in a string; return the index in ``data`` at which to continue."""
         pieces: list[str] = []
         while True:
             run = _PLAIN.match(data, at)

@@ -215,8 +215,7 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
 
 
 def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
-    """Return the index of the byte of ``data`` that the automaton refuses after ``output``; None:
-    it refuses none."""
+    """Describe which byte of ``data`` the automaton refuses after ``output``; None: none."""
     walk = ByteReader(constraint)
     walk.read(output)
     for i, byte in enumerate(data):
@@ -317,8 +316,8 @@ def _span(step: TraceStep, text: str, size: int) -> str:
         text, kind = "end", kind + " x"
     elif not text:
         text, kind = "·", kind + " x"  # a character that the next token completes
-    # 0 if anything is allowed, 1 if one token is left: a log scale, because numbers differ by
-    # 10,000.
+    # 0 if anything is allowed, 1 if one token is left: a log scale, because numbers differ by a
+    # factor of 10,000.
     narrow = 1 - math.log(max(step.n_allowed, 1)) / math.log(max(size, 2))
     shade = f"{max(narrow, 0):.2f}"
     escaped = html.escape(text).replace("\n", '<i class="nl">↵</i>\n')

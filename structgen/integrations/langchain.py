@@ -343,7 +343,7 @@ def _has_circle(schema: Mapping[str, Any]) -> bool:
         TopologicalSorter({name: led_to(part) for name, part in parts.items()}).prepare()
     except CycleError:
         return True
-    return "" in led_to(schema)  # this is all of it
+    return "" in led_to(schema)  # "" is the whole schema
 
 
 def _json_schema(schema: Any) -> dict[str, Any]:

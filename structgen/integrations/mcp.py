@@ -94,8 +94,7 @@ _USUAL_TOKENS = 512
 
 
 def _members(schema: dict[str, Any]) -> None:
-    """Add the number of an object's members to a schema, because Pydantic leaves it out behind a
-    validator."""
+    """Name the limit on an object's members, which Pydantic calls minLength behind a validator."""
     schema["minProperties"] = schema.pop("minLength")
 
 
@@ -773,7 +772,7 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
             await server.run(read, write, server.create_initialization_options())
 
     given = os.fdopen(os.dup(sys.stdin.fileno()), "rb")
-    with open(os.devnull, "rb") as nothing:  # from which started processes would read
+    with open(os.devnull, "rb") as nothing:  # which started processes read from
         os.dup2(nothing.fileno(), sys.stdin.fileno())
     # A thread waits for the next line; nothing else can stop it.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -859,7 +858,7 @@ class Bounded:
         self._app = app
         self._held = 0
         self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
-        # Bytes of long bodies, the oldest first.
+        # Bytes of long answers, the oldest first.
         self._answers: dict[asyncio.Future[None], int] = {}
         self._calls: dict[tuple[bytes, Any], asyncio.Future[None]] = {}  # by session and id
 
@@ -895,7 +894,7 @@ class Bounded:
             self._held -= len(body)
 
     async def _arrived(self, receive: Any, body: bytearray) -> bool:
-        """Read a body, up to the limit; return whether it is whole."""
+        """Read a body, or just past the limit; return False if the client disconnects."""
         reading = asyncio.ensure_future(self._read(receive, body))
         self._reading[reading] = body
         try:

@@ -67,7 +67,7 @@ def apply_mask(logits: Scores, mask: npt.NDArray[Any]) -> Scores:
 def bounds(mask: npt.NDArray[Any], width: int) -> Iterator[npt.NDArray[np.float32]]:
     """Yield each logit's upper bound: infinity if a mask allows it, otherwise minus infinity.
 
-    The minimum of logits and bounds are the masked logits. Eight bounds are looked up at a time,
+    The minima of logits and bounds are the masked logits. Eight bounds are looked up at a time,
     which takes the same time for all masks; unpacking bits and selecting takes 5 to 10 times as
     long.
 

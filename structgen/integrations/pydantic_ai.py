@@ -101,7 +101,7 @@ PROFILE = ModelProfile(
     supports_json_schema_output=True,
     supports_json_object_output=True,
     default_structured_output_mode="native",
-    native_output_requires_schema_in_instructions=True,  # the model has the mask, not the prompt
+    native_output_requires_schema_in_instructions=True,  # the mask is not part of the prompt
     supports_thinking=True,
 )
 """The capabilities of all models of a Runner. Masks enforce forms and calls."""
@@ -306,7 +306,7 @@ class StructgenModelSettings(ModelSettings, total=False):
 
     structgen_abstain_below: float | dict[str, float]
     """Return how sure the model is of each value that was a choice among few, by JSON path, in
-    ``provider_details['confidence']``, and the less likely ones in ``['abstained']``."""
+    ``provider_details['confidence']``, and in ``['abstained']`` those below this."""
 
     structgen_best: bool
     """Write values that are a choice among few as the likeliest text."""

@@ -52,7 +52,7 @@ class Columns:
         self._result = result
         self._inputs = inputs
         schema = _schema_of(output_type)
-        is_open = isinstance(output_type, JsonSchema)  # unless it names others, classes have none
+        is_open = isinstance(output_type, JsonSchema)  # if it names no others; classes have none
         self._output = _Types(schema, is_open).field(result, schema)
 
     def table(self, rows: Sequence[Row], schema: Any) -> Any:

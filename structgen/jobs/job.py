@@ -780,7 +780,7 @@ def model_digest(name: str) -> str:
     try:
         return f"{name} {_digest(repr(_files(models.path(name))))}"
     except StructgenError:
-        return name  # of a Runner of its own
+        return name  # a Runner's own model
 
 
 def _digest(text: str) -> str:

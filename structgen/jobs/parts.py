@@ -197,7 +197,7 @@ class Parts(AbstractContextManager["Parts"]):
         self._stamp = stamp(self._about)
 
     def _found(self) -> list[int]:
-        """Return the end of the consecutive parts from the first row; remove the rest."""
+        """Return the ends of the consecutive parts from the first row; remove the rest."""
         ends: list[int] = []
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith((".part-", ".job.json.")):  # left from writing

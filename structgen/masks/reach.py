@@ -81,10 +81,8 @@ class Reach:
         """Return whether ``spare`` tokens are certainly enough after any token from ``state``.
 
         Most budgets are so ample that counting bytes is enough, because there are never more tokens
-        than
-        bytes: far from the end this costs a look-up. If an output has thousands of characters at
-            least,
-        every state is a new one, and each place would have to be tokenized.
+        than bytes: far from the end this costs a look-up. If an output has thousands of characters
+        at least, every state is a new one, and each place would have to be tokenized.
 
         Args:
             state: the machine's state.

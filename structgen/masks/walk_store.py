@@ -98,9 +98,10 @@ LeafWalk: TypeAlias = "tuple[Bits | None, Tokens, Exits, tuple[End, ...]]"
 
 - Further tokens that end inside the leaf, as bits ``[ceil(size / 32)]``; or None, and None unless
   the walk starts at the root.
-- Tokens that end inside the leaf or exactly where it may end. - ``(outcome, node)`` pairs: the
-nodes where the leaf may end, with its outcome; only nodes where some token continues. - The ends of
-these tokens; used only for token budgets, through `ends_of`.
+- Tokens that end inside the leaf or exactly where it may end.
+- ``(outcome, node)`` pairs: the nodes where the leaf may end, with its outcome; only nodes where
+  some token continues.
+- The ends of these tokens; used only for token budgets, through `ends_of`.
 """
 
 LeafWalker: TypeAlias = "Callable[[Leaf, int, Node, WalkMemo], LeafWalk]"

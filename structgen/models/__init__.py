@@ -192,7 +192,7 @@ def pull(
     if folder is not None:
         return folder
     if entry is not None:
-        fetch.sources(entry)  # Before anything is shown: does it exist?
+        fetch.sources(entry)  # Before anything is shown: is there a source?
     with reporting(progress) as report:
         if entry is not None and not entry.repository:
             return fetch.fetch(entry, place, target, report, dtype)
@@ -339,7 +339,7 @@ def _check_task(entry: catalogue.Entry, task: str | None) -> None:
 
 
 def _not_a_model(local: Path, written: str) -> ModelNotFound:
-    """Return an error message for a local path that is not a model's, with the fix."""
+    """Return the error for a local path that is not a model's, with the fix."""
     if local.is_file():
         if local.suffix.lower() == ".gguf":
             return ModelNotFound(

@@ -337,7 +337,7 @@ def disk_errors() -> Iterator[None]:
 
 
 def disk_error(error: OSError) -> DownloadError:
-    """Return the error message for an error while writing to the cache."""
+    """Return our error for an error while writing to the cache."""
     if error.errno in FULL:
         return DownloadError(
             f"The disk of {root()} is full. Free some space, or set STRUCTGEN_CACHE to a folder "
@@ -349,7 +349,7 @@ def disk_error(error: OSError) -> DownloadError:
 
 
 def wrong_file(what: str, actual: str, expected: str) -> DownloadError:
-    """Return the error message for a downloaded file with another digest."""
+    """Return the error for a downloaded file that is not the expected one."""
     return DownloadError(
         f"{what} is not the expected file: it has {actual}, expected {expected}. structgen "
         "deleted it. Try again. If the error persists, a mirror or proxy serves a different file."

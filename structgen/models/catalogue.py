@@ -95,7 +95,7 @@ class Entry:
 
     @property
     def cache_name(self) -> str:
-        """The model's name in the cache, where a repository's folder is only once."""
+        """The model's name in the cache, which has a repository's folder only once."""
         return self.repository or self.name
 
     @property

@@ -104,7 +104,7 @@ class Lack(NamedTuple):
 
 
 def find(folder: Path) -> list[Lack]:
-    """Return the first problem of a model's folder: missing, damaged (by size) or forbidden files.
+    """Return the first problems of a folder: missing, damaged (by size) or forbidden files.
 
     Cost: about a millisecond per megabyte of graphs, which are small compared with their data.
     """
@@ -237,7 +237,7 @@ def _of_tokens(folder: Path) -> Iterator[Lack]:
 
 
 def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
-    """Return the problem of the steps that read pictures or sounds, for a type of models."""
+    """Return the problems of the steps that read pictures or sounds, for a type of models."""
     try:
         config = document(file, object_pairs_hook=unique)
         wrong = list(islice(steps_wrong(part, kind, config), _MOST_LACKS))
@@ -280,7 +280,7 @@ def _elsewhere(path: Path, problem: str) -> Lack:
 
 
 def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
-    """Return the problem of a graph or of the data that it refers to.
+    """Return the problems of a graph or of the data that it refers to.
 
     ``left``: an iterator with an item per field that may be read; all graphs of a folder share it.
     """

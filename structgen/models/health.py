@@ -155,7 +155,7 @@ class Finding:
     Attributes:
         severity: ``"problem"``: something will fail; ``"warning"``: it may, or is slow;
             ``"note"``: good to know.
-        says: the problem in one sentence.
+        says: the finding in one sentence.
         cure: the fix.
     """
 
@@ -170,7 +170,7 @@ class Health:
 
     Attributes:
         facts: versions, processor, memory and cache: text or numbers by name.
-        findings: the problems, the worst first.
+        findings: the findings, the worst first.
     """
 
     facts: Mapping[str, Any]

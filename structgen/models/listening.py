@@ -33,7 +33,7 @@ class Segment:
 
     Attributes:
         start: seconds from the beginning of the sound.
-        end: seconds from the beginning of the sound to its end.
+        end: seconds from the beginning of the sound to the segment's end.
         text: its text.
         token_ids: its tokens, with time stamps.
         temperature: the temperature that it was written with.

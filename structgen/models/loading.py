@@ -177,7 +177,7 @@ def read_options(
 def _check_session_options(options: Mapping[str, Any] | None) -> None:
     """Raise for an unknown session option, because the runtime accepts any name with a string.
 
-    Names with a dot are ONNX Runtime's own configuration entries, which it checks itself.
+    Names with a dot are ONNX Runtime's own configuration entries, which it looks up itself.
 
     Raises:
         ModelError: an option is unknown; the error names the known ones.

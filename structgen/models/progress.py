@@ -29,7 +29,7 @@ _LATE_SECONDS = 1.0
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Return a `Progress` that shows nothing."""
+    """Show nothing: a `Progress`."""
 
 
 @contextmanager

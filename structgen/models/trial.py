@@ -425,7 +425,7 @@ def _patterns(section: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Discard the runtime's output, because loading the folder prints it again."""
+    """Ignore the runtime's errors, except of memory: loading the folder raises them again."""
     try:
         yield
     except (MemoryError, RuntimeError, TypeError, ValueError) as error:

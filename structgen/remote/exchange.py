@@ -356,7 +356,7 @@ class Exchange:
         question, self.is_in_pieces = self._question, in_pieces
         self._start()
         arguments = {**question.arguments, **question.sent.arguments, "messages": self._messages}
-        body = arguments.get("extra_body") or {}  # where the client would put it before options
+        body = arguments.get("extra_body") or {}  # the client lets it override options
         body = {name: one for name, one in body.items() if name not in arguments}
         arguments["extra_body"] = {**body, **question.extra, **question.sent.extra}
         if in_pieces:
@@ -433,7 +433,7 @@ class Exchange:
             yield certain
 
     def conclude(self) -> list[Chunk] | None:
-        """End a reply or interrupt it; return None if the request must be sent again.
+        """Handle the end or interruption of a reply; return None if it must be requested again.
 
         Otherwise the returned text is the last piece, and `result` is ready.
 

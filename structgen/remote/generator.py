@@ -335,7 +335,7 @@ class _Bound:
         return self.rest(blank + 3).replace(b"\n\r\n", b"\n\n")
 
     def rest(self, end: int | None = None) -> bytes:
-        """Return the held bytes as text, or the beginning of it.
+        """Return the held bytes, or the beginning of them.
 
         Raises:
             RemoteError: it has too many values, or is not UTF-8.

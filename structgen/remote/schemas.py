@@ -188,7 +188,7 @@ def _flat(regex: ir.Concat) -> Sequence[ir.Regex]:
 
 
 def _single(regex: ir.Regex) -> str | None:
-    """Return the only character of a set; None: it has others."""
+    """Return the only character of a set; None: it is not a set of one."""
     if isinstance(regex, ir.CharSet) and len(regex.ranges) == 1:
         low, high = regex.ranges[0]
         if low == high:
@@ -553,7 +553,7 @@ class _Writer:
                 wanted |= set(_references(made))
 
     def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Replace an ``allOf`` of one part, without other keywords, by the part."""
+        """Merge an ``allOf`` of one part into the schema, unless they share a keyword."""
         parts = schema.get("allOf")
         if not isinstance(parts, list) or len(parts) != 1 or not isinstance(parts[0], Mapping):
             return schema

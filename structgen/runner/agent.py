@@ -139,7 +139,7 @@ T = TypeVar("T")
 _FIRST = itemgetter(0)
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # rounds of the same calls with the same results; the next would be one more
-_SHORT_RESULT = 200  # results of at most so many characters are not cut to fit the context
+_SHORT_RESULT = 200  # results of fewer characters are not cut to fit the context
 _MOST_FOREIGN = 128 << 20  # most bytes of MCP results that an answer keeps
 
 

@@ -250,8 +250,7 @@ def _tokens(tokens: Iterable[TopToken]) -> list[LikelyToken]:
 def sureness_of(
     confidence: Mapping[str, ValueConfidence], asked: float | Mapping[str, float] | None
 ) -> dict[str, ValueSureness] | None:
-    """Return how sure the model is of the values that ``abstain_below`` names; None if it names
-    none."""
+    """Return how sure the model is of the values that ``abstain_below`` names; None: it is None."""
     if asked is None:
         return None
     paths = asked if isinstance(asked, Mapping) else list(confidence)
@@ -334,7 +333,7 @@ async def chat(
 ) -> AsyncGenerator[ChatChunk | ChatResponse, None]:
     """Yield the answer to a chat: its chunks, then the whole response.
 
-    Unless it is streamed, each output is one chunk, sent when all outputs are done.
+    Unless it is streamed, the chunks of an output come at once, when all outputs are done.
     """
     work = await work_of(host, request, began)
     chunk = partial(

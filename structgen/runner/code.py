@@ -377,8 +377,8 @@ def _entries(
 
 
 def _plain_files(folder: str) -> Iterator[tuple[str, tuple[int, int], Callable[[], bytes]]]:
-    """Return the plain files of a folder: name, size, time of change, and a function that reads
-    one. Hidden files, such as the caches of Matplotlib, are left out."""
+    """Yield the plain files of a folder: name, size, time of change, and a function that reads one.
+    Hidden files, such as the caches of Matplotlib, are left out."""
     with contextlib.suppress(OSError, RecursionError):
         for path, name, place, about in _entries(folder, _MOST_ENTRIES, passed=OSError):
             is_plain = stat.S_ISREG(about.st_mode) and about.st_nlink == 1

@@ -101,7 +101,7 @@ def main() -> None:
         os.setsid()  # signals to its group do not reach the processes above it
     for name, most in given["limits"].items():
         kind = getattr(resource, name, None)
-        if kind is None:  # only on Linux
+        if kind is None:  # which only Linux has
             continue
         hard = resource.getrlimit(kind)[1]
         if name == "RLIMIT_NPROC" and sys.platform == "linux":

@@ -102,7 +102,7 @@ def check_json(text: str, most: int = MAX_VALUES) -> int:
 
 
 def has_more(value: object, most: int) -> bool:
-    """Return whether a parsed value consists of more than a number of values."""
+    """Return whether a parsed value consists of more than ``most`` values."""
     ahead = [value]
     while ahead:
         one = ahead.pop()

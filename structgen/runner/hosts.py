@@ -467,8 +467,8 @@ class TextHost:
     ) -> WorkerGenerator[Any]:
         """Return a generator of outputs of a type.
 
-        Compiling runs in a thread, so that a large type delays nobody, and within the limits for
-        foreign types if ``foreign``.
+        Compiling runs in a thread, so that a large type delays nobody, and within limits if the
+        request is foreign or ``foreign``.
 
         Args:
             key: equal for equal types; None: not known, so the generator is made each time.
@@ -766,7 +766,7 @@ def installed(package: str) -> str:
 
 
 def _place_and_bound(config: ModelConfig) -> tuple[Path, int | None]:
-    """Return an embedder's folder, and the most bytes its process may take; None: not known."""
+    """Return an embedder's path, and the most bytes its process may take; None: not known."""
     place = Path(config.source).expanduser()
     if not place.exists():
         place = _path(config, config.source, task="embed")

@@ -419,8 +419,8 @@ class Places:
     """A fixed number of places for work, shared fairly. For one event loop.
 
     A free place goes to the waiting owner that holds the fewest places. Among equals it goes to the
-    one that has had the least time lately if there is a clock; otherwise they take turns. No owner
-    gets all places: one is kept for another owner, whose work then need not wait. Work without an
+    one that has had the least time lately if there is a clock; otherwise they take turns. Of
+    several places one is kept for another owner, whose work then need not wait. Work without an
     owner, which is the program's own, may have all. If too many wait, the last job of the owner
     with the most waiting jobs is refused.
     """

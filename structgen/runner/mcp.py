@@ -65,8 +65,8 @@ _MOST_TOOLS = 500  # tools: a request with 3,000 took 30 s and 1 GB
 _LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, 10 s
 _LONGEST_TOOL = 100_000  # of a tool's name, description and schema, which are in each prompt
 _LONGEST_SHOWN = 2_000  # characters of foreign text in an error message
-_LONGEST_ID = 100  # characters of it in an error to a request
-_MOST_WRONG = 1_000  # members of an answer: 500,000 take 1.3 s and 300 MB
+_LONGEST_ID = 100  # characters of the id of a server's request
+_MOST_WRONG = 1_000  # invalid values that are named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # items of an answer's content: `mcp` makes errors of 30 kB for a wrong one
 _MOST_RESUMED = 100  # times that broken streams are resumed at once,
 _RESUME_SECONDS = 0.5  # then one in so many seconds
@@ -148,7 +148,7 @@ class Connection:
         self._thread.join()
 
     def _run(self) -> None:
-        """Return the body of the thread, from the beginning of the connection to its end."""
+        """Run the thread, from the beginning of the connection to its end."""
         _HERE.is_ours = True
         self._pace = _Pace()
 
@@ -303,7 +303,7 @@ class Connection:
             raise self._tool_failure("has disconnected", self._ended)
         called = self._call(name, arguments)
         try:
-            if self._pid != os.getpid():  # the thread is the parent's: it would never end
+            if self._pid != os.getpid():  # the thread is the parent's: a call would not end
                 raise RuntimeError("this process was forked from the one that is connected")
             future = asyncio.run_coroutine_threadsafe(called, self._loop)
         except RuntimeError as error:  # or the loop is closed
@@ -496,7 +496,7 @@ def _has_many(text: str) -> bool:
 
 def _decoded(data: bytes | bytearray) -> str:
     """Decode JSON, with ``\ufffd`` for lone surrogates, which ``mcp`` cannot read."""
-    text = data.decode("utf-8-sig", "replace").replace(r"\\", r"\u005c")  # as it escapes
+    text = data.decode("utf-8-sig", "replace").replace(r"\\", r"\u005c")  # it escapes what follows
     return _HALF.sub(r"\\ufffd", text, MAX_VALUES)
 
 
@@ -639,9 +639,9 @@ class _Bounded:
     """Sends requests over HTTP. Answers are limited in size and time, and little of them is held in
     memory.
 
-    What a server sends unasked is not used. HTTP errors are turned into answers to a message;
-    otherwise ``mcp`` would end the connection that all callers share. ``seconds`` limits requests
-    that are not calls.
+    What a server sends unasked is not used. Errors are turned into answers to a message; otherwise
+    ``mcp`` would end the connection that all callers share. ``seconds`` limits requests that are
+    not calls.
     """
 
     def __init__(self, client: Any, web: Any, seconds: float) -> None:
@@ -666,7 +666,7 @@ class _Bounded:
 
         exchange = _CALL.get()
         is_resumed = "last-event-id" in request.headers
-        # The body of a redirected answer has not been read yet.
+        # The body of a redirected request has not been read yet.
         sent = {} if is_resumed else from_json(request.read() or b"{}")
         if sent.get("method") == "initialize":
             request.headers.pop("mcp-session-id", None)

@@ -80,8 +80,8 @@ def text_host(host: Host, entry: Entry) -> TextHost:
 def _web_search(
     callback: SearchCallback | None, model: str, registry: Registry, thread: LoopThread
 ) -> WebSearch:
-    """Return a search whose passages a model ranks. It has only a weak reference to the Runner,
-    which refers to it."""
+    """Return a search whose passages a model ranks. It has no reference to the Runner, which refers
+    to it."""
 
     async def ranked(request: RerankRequest) -> RerankResponse:
         entry = registry.entry(model)
@@ -774,7 +774,7 @@ class Runner(
     def _answer(
         self, request: ChatRequest, loop: asyncio.AbstractEventLoop | None, *, streams: bool
     ) -> Asked:
-        """Yield the chunks of a chat, then the response."""
+        """Return a stream of the chunks of a chat, then the response."""
 
         async def ask(asked: ChatRequest) -> Asked:
             began = time.perf_counter()
@@ -792,7 +792,7 @@ class Runner(
     async def _seen(
         self, kind: str, model: str | None
     ) -> AsyncIterator[tuple[Entry, RequestRecord, Host]]:
-        """Count a request and begin its span; yield them with the loaded model."""
+        """Count a request in a span; yield its entry, its record and the loaded model."""
         entry = self._registry.entry(model)
         span = self._conversations.traces.begin(kind, entry.id, request_model=entry.id)
         with self.metrics.request(kind, entry.id) as record, span:

@@ -25,7 +25,7 @@ SOURCE = "web_search"
 """The name of the tool, and of the document in quotes: ``Quote(source="web_search")``."""
 
 ROUNDS = 4
-"""How many searches a request may make by default."""
+"""How many rounds of calls a request may make by default."""
 
 _PASSAGES: Mapping[str, int] = {"low": 3, "medium": 6, "high": 12}
 """Passages that the model gets for a query, by ``search_context_size``."""

@@ -545,8 +545,8 @@ class Turn:
         """Wait for earlier turns of this session, and begin.
 
         Raises:
-            SessionError: begun inside a turn of the same session, or of one that waits for this, so
-                it would wait for itself; or the file cannot be read.
+            SessionError: begun inside a turn of this session, or inside one that this session waits
+                for, so it would wait for itself; or the file cannot be read.
         """
         sessions = self._sessions
         ticket = self._ticket = sessions._enter(self.session_id)

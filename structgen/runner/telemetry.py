@@ -316,7 +316,7 @@ def _labels(pairs: Sequence[tuple[str, str]]) -> str:
 
 @final
 class Span:
-    """A span, used with ``with``. This one does nothing."""
+    """A span, used with ``with``. Without ``inner`` it does nothing."""
 
     def __init__(self, inner: OtelSpan | None = None, contents: bool = False) -> None:
         self.inner = inner

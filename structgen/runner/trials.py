@@ -49,7 +49,7 @@ _MOST_WAITING = 64
 """Most forms that wait, half a megabyte each."""
 
 _NICE = 5
-"""The nice value of these processes, so that they do not slow the models down."""
+"""Added to the nice value of these processes, so that they do not slow the models down."""
 
 _KEPT_BYTES = 4 << 20
 """Most bytes of cached answers, some thousands of them."""
@@ -276,7 +276,7 @@ class Trials:
 
 
 def _asks(do: str, **given: Any) -> bytes:
-    """Return the message for a process, and the number of steps it may take."""
+    """Return the message for a process, with the number of steps it may take."""
     stranger = STRANGER.get()
     most = reading.MAX_WORK if stranger is None else stranger.max_work
     return json.dumps({"do": do, "max_work": most, **given}).encode()

@@ -86,7 +86,7 @@ class Scorer:
         norm = _log_norm(unmasked)
         masked_norm = _log_norm(masked)
         allowed = masked > -np.inf
-        # Sum over the smaller side; otherwise, nothing removed would be a rounding error.
+        # Sum over the smaller side; otherwise a removed mass of 0 would become a rounding error.
         n_allowed = int(np.count_nonzero(allowed))
         if n_allowed == len(allowed):
             removed = 0.0

@@ -150,7 +150,7 @@ class _Stopped(StructgenError):
 
 
 class _Full(StructgenError):
-    """The folder has no room for more answers."""
+    """There is no room for more answers."""
 
 
 @final
@@ -519,7 +519,7 @@ class Asking:
                     raise _Stopped from None
                 finally:
                     del self._under_way[mine]
-                had_others = mine in self._beside  # it may have ended since
+                had_others = mine in self._beside  # they may have ended since
                 self._beside.discard(mine)
                 if made[0] == 429 and (had_others or self._under_way):
                     # One at a time: refused lines would wait for each other in turn.
@@ -616,7 +616,7 @@ class Batches:
                 self._more.clear()
                 await self._more.wait()
                 continue
-            # The owner served longest ago comes first, with batches that only have to be ended.
+            # First the owner served longest ago, and of its batches those that only have to end.
             last = {owner: n for n, owner in enumerate(self._latest)}
             owner, id_ = min(
                 self._waiting, key=lambda one: (last.get(one[0], -1), one[1] not in self._cancelled)

@@ -74,7 +74,7 @@ class Keys:
         """Return a name for the owner of a key that reveals nothing of the key; None: the key is
         not accepted.
 
-        All keys are compared, each in constant time. Names change when the server restarts.
+        All keys are compared, each in constant time. Names may change when the server restarts.
         """
         given = _hash(key)
         found: str | None = None

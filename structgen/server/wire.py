@@ -328,7 +328,7 @@ T = TypeVar("T")
 def reader() -> Aside:
     """Return the thread that parses large bodies; owners take turns.
 
-    The event loop waits for the interpreter lock after each working thread. So there is only one
+    The event loop waits for the interpreter lock behind each working thread. So there is only one
     thread for all large bodies, and the loop runs between its slices.
     """
     return Aside(1, _MOST_WAITING, "structgen-bodies")

@@ -110,7 +110,7 @@ def lower(output_type: Any) -> OutputType:
 
 
 def _lower_value(value: Any, name: str) -> OutputType | None:
-    """Return the output type of an object that is no Python type; None if ``value`` is a type."""
+    """Return the output type of an object that is no Python type; None for any other ``value``."""
     if isinstance(value, TextPattern):
         return lower_pattern(value, name)
     if isinstance(value, re.Pattern):
@@ -281,8 +281,7 @@ def _lower_union(
     """Lower a union. Only scalars: any of their bare texts. With a container: one JSON schema.
 
     In unions of structgen's own output types, or with one of them, each member is written as it
-    would be
-    alone: its bare text, or its JSON.
+    would be alone: its bare text, or its JSON.
     """
     is_apart = isinstance(output_type, AnyOf) or any(
         isinstance(unwrapped(member), Combining) for member in members

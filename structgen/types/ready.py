@@ -573,7 +573,7 @@ def _written(table: Any, *, is_national: bool) -> list[Any]:
 
 
 def _formats(table: Any, *, is_national: bool) -> Iterator[list[Any]]:
-    """Yield the numbers that each format writes: the first one that fits a number."""
+    """Yield the numbers that each format writes: the first that fits a number does."""
     # Countries with the same code format their numbers like the first of them.
     shared = package("phonenumbers", "phone_number")
     main = shared.PhoneMetadata.metadata_for_region(

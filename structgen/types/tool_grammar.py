@@ -110,7 +110,7 @@ def tool_grammar(
         return [[*fixed(written.opening(tool.name, before)), one] for tool, one in inside]
 
     def more(number: int, written: ToolSyntax) -> None:
-        """Return the symbols after the arguments: the end, or another call."""
+        """Add the rules after the arguments: the end, or another call."""
         rules.append((number, tuple(fixed(written.after))))
         if calls.parallel is not False and written.again is not None:
             rules.extend((number, (*way, ~number)) for way in named(written.again, written))

@@ -88,7 +88,7 @@ def _forgives(shapes: Shapes, place: Place) -> bool:
 
 
 def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
-    """Return whether code checks values in a core schema, excluding its parts."""
+    """Return whether code checks values in a core schema, except in ``without``."""
     waiting: list[Any] = [core]
     seen: set[str] = set()
     while waiting:

@@ -49,7 +49,7 @@ from .tokenizer_bytes import MAX_SIZE
 from .trie import Trie
 
 _NEVER = 1 << 1000
-"""More tokens than any text."""
+"""More tokens than any text has."""
 
 Window: TypeAlias = "tuple[bytes, tuple[int, ...]]"
 """The first bytes of the following text, as many as the longest token has; and for each position
@@ -552,8 +552,7 @@ class Vocabulary:
             The arrays, read-only. The vocabulary does not keep them: call this once.
 
         Cost: 1 ms per megabyte if on disk, otherwise that of ``build`` and of writing them. Arrays
-            of small
-        vocabularies are not cached, but built each time.
+        of small vocabularies are not cached, but built each time.
         """
         if self.size < _WORTH_KEEPING:
             return array_cache.frozen(build())
@@ -584,8 +583,7 @@ class Vocabulary:
             VocabularyError: no tokens give ``data``.
 
         Cost: ``len(data)`` times the longest match at each position; 1 µs per byte of JSON, and
-            nothing for an
-        end that it shares with the previous call.
+        nothing for an end that it shares with the previous call.
         """
         nodes = self._fewest(data)
         if nodes is None:

@@ -507,7 +507,7 @@ rounds of an agent, decisions and vectors.
 
 
 def owner() -> str | None:
-    """Set the owner of this context's calls; None: the program itself."""
+    """Return the owner of this context's calls; None: the program itself."""
     stranger = STRANGER.get()
     return None if stranger is None else stranger.owner
 

@@ -39,8 +39,7 @@ class Load:
         in_process: run it in a thread of this process instead, which saves a process and blocks
             during each pass of the model.
         max_silence: seconds without an answer, while a call is running, after which the process is
-            killed.
-            None: no limit.
+            killed. None: no limit.
     """
 
     name: str | Path

@@ -83,7 +83,7 @@ class Job:
 
     Attributes:
         run: the output, not begun.
-        on_chunks: called with its final text, by the thread that calls `step`.
+        on_chunks: called with its text as it becomes final, by the thread that calls `step`.
         on_end: called after it has ended, with the error if it failed.
         caller: jobs of one caller wait in one queue.
         kind: the same for outputs of one type, which have similar forced text; None: free text.
@@ -260,7 +260,7 @@ class Scheduler:
         self._least = 0.0  # the used time of the owner of the last turn
         self._ready: set[Hashable] = set()  # owners who can continue
         self.passed = 0.0
-        # owners who have waited for the automata's lock since a pass
+        # units that have waited for the automata's lock since a pass
         self._held_up: set[_Unit] = set()
 
     # -- from any thread --------------------------------------------------------------------

@@ -574,7 +574,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object],
     """Run an embedder for the parent process, until its pipe is closed.
 
     Calls run in parallel threads while this one answers pings, because the runtime releases the
-    lock. So a call hangs if it sees too many pings, of which one comes each second.
+    lock. So a call counts as hanging if it sees too many pings; one comes each second.
     """
     from structgen.models import embedding  # imported late: others do not need it
 
@@ -603,7 +603,7 @@ def _serve_embedder(load: EmbedderLoad, frames: Frames, send: Callable[[object],
         method = getattr(graph if hasattr(graph, call.method) else tokenizer, call.method)
         asked = partial(method, *call.arguments, **call.named)
         send(_called(call.id, asked, "The texts cannot be embedded"))
-        del seen[call.id]  # after it; without memory for this, the call hangs
+        del seen[call.id]  # after it; without memory to send, the call counts as hanging
 
     while (message := frames.read()) is not None:
         if isinstance(message, EmbedderCall):

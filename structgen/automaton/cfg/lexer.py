@@ -1,11 +1,12 @@
 """The lexer of a grammar: all expected terminals at once, as one leaf automaton over bytes.
 
 - `TerminalSets` reads several terminals at once, character by character. A state has each terminal
-that is still possible with its state, and the condition of the previous terminal on the following
-text. - `TerminalEnds` finds the fewest bytes that end a terminal, for each condition with which it
-can end. Completions and budgets use it; masks do not. - `Lexer` is the leaf. Several terminals may
-end at one point, each with its own condition; together they are an outcome. There are no states
-from which no terminal can end.
+  that is still possible with its state, and the condition of the previous terminal on the following
+  text.
+- `TerminalEnds` finds the fewest bytes that end a terminal, for each condition with which it can
+  end. Completions and budgets use it; masks do not.
+- `Lexer` is the leaf. Several terminals may end at one point, each with its own condition; together
+  they are an outcome. There are no states from which no terminal can end.
 
 The lexer knows no rules: the caller chooses the expected terminals (`Lexer.entry`).
 """
@@ -455,7 +456,7 @@ class TerminalEnds:
         return {rest.anything: inner.shortest(minterms)} if minterms else {}
 
     def _completed(self, inside: Inside) -> list[tuple[int, int, int, bytes]]:
-        """Yield variant, state and condition after the current character, and the bytes that
+        """Return variant, state and condition after the current character, and the bytes that
         complete it."""
         condition, threads, node = inside
         if node == GROUND:

@@ -236,8 +236,8 @@ class Leaf:
         raise NotImplementedError
 
     def alike(self, q: int, most_digits: int) -> int:
-        """Return a state that accepts the same texts as ``q`` among those that begin with no
-        further digit, each with an end equally near; often ``q`` itself."""
+        """Return a state that accepts the same texts as ``q`` among those that begin with at most
+        ``most_digits`` digits, each with an end equally near; often ``q`` itself."""
         return q
 
     def at_least(self, q: int) -> int:

@@ -191,7 +191,7 @@ class Apart(Frame):
         return found
 
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
-        """Group the values that have a part with this label by the part after it."""
+        """Group the values that have a part with this label by that part."""
         key = place, label
         found = self._groups_of.get(key)
         if found is None:

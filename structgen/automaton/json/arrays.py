@@ -171,7 +171,7 @@ class ArrayClosing(ArraySpec):
                 self.items(after)
 
     def _can_contain(self, index: int, state: State) -> bool:
-        """Return whether any item can meet ``contains`` number ``index``."""
+        """Return whether a later item can meet ``contains`` number ``index``, or none needs to."""
         some = self.contains[index]
         if state[1][index] >= some.least:
             return True
@@ -636,8 +636,7 @@ class ArrayPlan(Frame):
         """Return the cheapest distinct items for state ``number``, one more than required.
 
         So enough items remain without the one that equals the item ending there. Empty if that is
-        not
-        certain: objects and arrays have no exact shortest text.
+        not certain: objects and arrays have no exact shortest text.
         """
         spec = self.spec
         found = self._spares.get(number)

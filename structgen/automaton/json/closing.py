@@ -123,7 +123,7 @@ class SpareKeys:
         return next((name for name, matched in self.many(used, 1) if matched == wanted), None)
 
     def many(self, used: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
-        """Return unnamed keys not in ``used``, with the patterns they match: that many for each set
+        """Yield unnamed keys not in ``used``, with the patterns they match: that many for each set
         of patterns, or all that exist."""
         most = len(used) + number
         if most > self._most:

@@ -978,7 +978,7 @@ _OF_REQUIREMENTS = ("additional", "items", "property_names")
 
 def _asserted(types: int, nodes: list[Node]) -> str:
     """Return the assertions on a value of ``types``, in the words of the schema."""
-    # Integers may have to be without a point. Any number is not called an integer.
+    # Integers may have to be without a point. If any number may be, none is called an integer.
     bits_of = TYPE_BITS | {"integer": DIGITS if types & NUMBER != NUMBER else ALL_TYPES}
     names = [name for name, bits in bits_of.items() if types & bits == bits]
     asserted = [] if types == ALL_TYPES else [f"type {' or '.join(names)}"]

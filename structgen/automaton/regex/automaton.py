@@ -66,7 +66,7 @@ class Span(NamedTuple):
     """Bounds on the lengths of an expression's texts.
 
     Attributes:
-        short: the number of characters of some text.
+        short: some text has at most this many characters.
         rest: the number of characters that suffice to end any text that can still end.
         most: the most characters of a text; None for no bound.
         width: the most bytes of the cheapest character at any place.

@@ -181,8 +181,8 @@ MANY_BEGINNINGS = (
 
 MAX_PROBED = 20_000
 MAX_PROBED_A_CHARACTER = 100
-"""The most states that texts up to the length of a pattern's shortest text may lead to, per
-character of that length. The 1,723 patterns of MaskBench have at most 990 states."""
+"""The most states that texts up to the length of a pattern's shortest text may lead to, and how
+many more per character of that length. The 1,723 patterns of MaskBench have at most 990 states."""
 
 MAX_PROBED_BYTES = 64 << 20
 """The most memory that these states may take."""

@@ -314,7 +314,7 @@ class ArraySpec:
                 yield shared, met
 
     def _like_seen(self, conjunction: int, seen: tuple[int, ...]) -> Iterator[int]:
-        """Return ``conjunction`` for an item that equals one of the values seen."""
+        """Yield ``conjunction`` for an item that equals one of the values seen."""
         language = self._language
         for number in seen:
             yield language.conjunctions.extended(
@@ -322,7 +322,7 @@ class ArraySpec:
             )
 
     def _like_later(self, conjunction: int, count: int, met: tuple[int, ...]) -> Iterator[int]:
-        """Return ``conjunction`` for item ``count`` if some later item can equal it."""
+        """Yield ``conjunction`` for item ``count`` if some later item can equal it."""
         last = max(count, self.prefix) + 1
         if self.max is not None:
             last = min(last, self.max - 1)

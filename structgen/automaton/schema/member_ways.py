@@ -376,7 +376,7 @@ class MemberWays:
         self._n_names = len(table.names)
         self._flat: dict[int, bool] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
-        # By conjunction, the ways of values to which it applies in any case.
+        # By conjunction, the requirements on values to which it applies.
         self._starts: dict[int, Requirements] = {}
         # Results of `_cases`, or the limit that they exceeded.
         self._cases_apart: dict[tuple[Rule, int, int], list[tuple[Requirements, Rule]] | int] = {}

@@ -306,7 +306,7 @@ class _Builder:
         return [tuple(way) for way in ways]
 
     def _grouped(self, items: tuple[Expression, ...]) -> list[Expression]:
-        """Yield groups of adjacent parts that are regular together, so that each group is one
+        """Return groups of adjacent parts that are regular together, so that each group is one
         terminal."""
         out: list[Expression] = []
         run: list[Expression] = []
@@ -365,7 +365,7 @@ class _Builder:
         return [~made]
 
     def _repeat(self, made: int, expression: Repeated) -> None:
-        """Return a left-recursive nonterminal, which costs the least."""
+        """Add left-recursive rules, which cost the least."""
         body = self._symbols(expression.body)
         least, most = expression.least, expression.most
         count = least if most is None else most

@@ -446,8 +446,8 @@ class Documents:
 
 
 def has_dynamic_anchors(resource: Resource) -> bool:
-    """Return whether dynamic references may lead into ``resource``; may be True wrongly, never
-    False."""
+    """Return whether dynamic references may lead into ``resource``; may be wrongly True, never
+    wrongly False."""
     root = resource.root
     if not isinstance(root, Mapping) or resource.dialect.year < 2019:
         return False

@@ -10,7 +10,8 @@ Annex B):
 * a backslash before any character that is not ASCII letter or digit is that character: ``\-``,
   ``\_``, ``\@``, ``\"``, ``\:``, ``\ ``;
 * ``]``, ``{`` and ``}`` outside a class are literal if they close nothing and are not a quantifier:
-``a]``, ``{name}``, ``x{,3}``; * ``-`` next to a class escape inside a class is literal: ``[\w-.]``;
+  ``a]``, ``{name}``, ``x{,3}``;
+* ``-`` next to a class escape inside a class is literal: ``[\w-.]``;
 * a lookahead may be quantified: ``(?=a)?``.
 
 Modifiers, ``(?i:…)`` and ``(?ms-i:…)``, are those of ECMA-262's edition of 2025; case is folded as

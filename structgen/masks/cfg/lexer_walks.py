@@ -6,8 +6,9 @@ only if some token continues there with a byte that the terminal's condition all
 no letter. `masks` decides what may follow a terminal.
 
 - `Search` makes one walk, a `TrieWalk`. If a class of bytes leads a state back to itself, the whole
-run is one comparison (`ByteRuns`), and all nodes where the run ends are walked at once. - `Walks`
-are the walks of one lexer. Grammars with the same terminals share one lexer and its `Known`.
+  run is one comparison (`ByteRuns`), and all nodes where the run ends are walked at once.
+- `Walks` are the walks of one lexer. Grammars with the same terminals share one lexer and its
+  `Known`.
 - `as_leaf_walk` converts a walk for `leaf_walks`.
 
 `Order` numbers the trie in pre-order, so that a subtree is a range. For a class of bytes,
@@ -177,7 +178,7 @@ VERSION = 2
 """Increase this whenever the arrays on disk change."""
 
 SHALLOW = 2
-"""Runs that begin at this depth or above use a separate list of their ends."""
+"""Runs that begin at this depth at most use a separate list of their ends."""
 
 _CONTINUES, _MALFORMED = 256, 257
 _WORD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

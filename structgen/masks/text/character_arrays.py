@@ -348,7 +348,7 @@ class CharacterArrays:
         self._look_ups(arrays["escapes"])
 
     def _look_ups(self, escapes: Int32) -> None:
-        """Return the look-up tables for single nodes."""
+        """Make the look-up tables for single nodes."""
         self.longest = int(self.depth.max())
         inside = np.flatnonzero(self.token_node < self.n)
         whole = self.token_node[inside]  # ascending, as tokens are in pre-order of their ends
@@ -576,8 +576,8 @@ class CharacterRun:
     # -- what is inside -----------------------------------------------------------------------
 
     def tokens(self, most: int) -> Int32:
-        """Return the tokens of a run that does not start at the root that end between two of its
-        first ``most`` characters."""
+        """Return the tokens of a run not from the root that end within its first ``most``
+        characters, between two."""
         characters = self._characters
         longest = characters.longest
         # The nodes below the places but not below the nodes in `left`: the ranges between.

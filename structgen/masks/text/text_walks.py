@@ -5,10 +5,11 @@ after it is walked together, except for small subtrees. `TextWalks` chooses the 
 caches walks from the root by the content of the rest of the text:
 
 - `TextRuns` handles a run in one comparison over all tokens (`CharacterRun`). It visits only nodes
-where the run can end: a closing quote, a character cut by the token's end, a character outside the
-set. - `QuoteTexts` (`quote_texts`) walks pieces of a document by places, without states. -
-`OpenTexts` walks states that can read every text, where only closing quotes matter; states in which
-a few texts have another label; and states that can read only a few names.
+  where the run can end: a closing quote, a character cut by the token's end, a character outside
+  the set.
+- `QuoteTexts` (`quote_texts`) walks pieces of a document by places, without states.
+- `OpenTexts` walks states that can read every text, where only closing quotes matter; states in
+  which a few texts have another label; and states that can read only a few names.
 
 These classes inherit from each other, starting with `TextTables`, because they share tables.
 `string_walks` knows what follows a text.
@@ -464,7 +465,7 @@ class TextWalks(TextRuns):
         of states; None if unknown."""
         found = self.symbols.expression(state)
         if found is None or found[0] is not self.symbols:
-            return None  # its last part belongs to another
+            return None  # an expression of another automaton
         if self._contents is None:
             self._contents = StructuralHash(found[0])
         return self._contents.of(state)

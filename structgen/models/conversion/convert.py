@@ -6,8 +6,8 @@ or downloads.
 
 The types of weights, chosen by measurements on SmolLM2-135M (figures in docs/models.md):
 
-- feed-forward projections that the GGUF file holds in 4 bits stay exactly as they are; - everything
-else has 8 bits, the attention after smoothing.
+- feed-forward projections that the GGUF file holds in 4 bits stay exactly as they are;
+- everything else has 8 bits, the attention after smoothing.
 
 The CPU kernels round a projection's *input* to 8 bits too, with one scale for 32 channels, so a
 single large channel drowns its 31 neighbours. `smooth` divides such channels before the projection
@@ -462,7 +462,7 @@ def _staged(target: Path) -> Iterator[Path]:
         staging.mkdir()
         yield staging
         with contextlib.suppress(OSError):
-            target.rmdir()  # an empty folder, which a rename cannot replace on all systems
+            target.rmdir()  # an empty folder, which some renames cannot replace
         try:
             staging.rename(target)
         except OSError:

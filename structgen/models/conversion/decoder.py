@@ -422,7 +422,7 @@ class Checkpoint(ABC):
 
     @abstractmethod
     def _not_needed(self) -> dict[str, tuple[int, ...]]:
-        """Return tensors that a file may also have without need, with their shapes."""
+        """Return tensors that a file may have although the graph needs none, with their shapes."""
 
     @abstractmethod
     def special_tokens(self) -> SpecialTokens:
@@ -512,7 +512,7 @@ class Checkpoint(ABC):
     def _check_shape(self) -> None:
         """Refuse sizes that the graph or the runtime's kernels cannot express."""
         shape, refuse = self.shape, self._refuse
-        least = 1 / _LARGEST  # values that would be infinite at zero
+        least = 1 / _LARGEST  # limit for numbers where 0 would cause infinity
         for name, number, low in (
             ("epsilon of its norms", shape.rms_epsilon, 0),
             ("caps", shape.attention_cap, 0),

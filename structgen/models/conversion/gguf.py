@@ -278,8 +278,8 @@ _KEEP_SPACES = frozenset({"<unk>", "<s>", "<|endoftext|>"})
 def end_token_ids(file: GgufFile) -> list[int]:
     """Return the ids of all tokens that end a turn or a text, the file's own choice first.
 
-    Beside the ids in the metadata, every control token with a well-known spelling counts, because a
-    model sees both the end of a turn and the end of a document in training. Others do not count:
+    Besides the ids in the metadata, every control token with a well-known spelling counts, because
+    a model sees both the end of a turn and the end of a document in training. Others do not count:
     Gemma's ``</s>`` is an HTML tag.
     """
     named = (_token_id(file, name) for name in ("eos", "eot", "eom"))

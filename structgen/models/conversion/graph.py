@@ -305,7 +305,7 @@ def save_masked(model: ir.Model, size: int, plain: Path) -> Path:
 
 
 def _add_mask(graph: ir.Graph, size: int) -> None:
-    """Add a mask to a graph's scores, which makes those of other tokens minus infinity.
+    """Add a mask to a graph's scores, which makes those of forbidden tokens minus infinity.
 
     The mask is a further input, `structgen.models.base.MASK_INPUT`, for all positions of a row.
     Tokens can then be chosen on the device, without copying scores to the host. The mask's bits

@@ -60,7 +60,7 @@ class Settings:
         lacks: the pooling's configuration if ``modules.json`` names it but it is missing.
         others: modules after the pooling that change the vector, such as ``Dense``.
         heads: number of attention heads.
-        width: lengths of a token's vectors, in and between layers.
+        width: total length of a token's vectors, in and between layers.
     """
 
     folder: Path

@@ -38,7 +38,7 @@ from .pooling import FloatArray, Pooling, check_width, pool, weights
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
-"""Providers whose memory can be bound, with the runtime's names of their devices."""
+"""Providers whose memory can be bound; devices have the same names in the runtime."""
 
 
 @final

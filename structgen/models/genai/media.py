@@ -11,7 +11,7 @@ What the runtime does, read in 0.18 and relied on here:
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
   others as they are. A new sequence is begun instead.
 * A damaged JPEG ends the process (libjpeg's own ``error_exit``), and a truncated one makes the
-runtime wait forever. So it gets only PNG, whose errors it raises; Pillow reads other formats.
+  runtime wait forever. So it gets only PNG, whose errors it raises; Pillow reads other formats.
 """
 
 from __future__ import annotations

@@ -6,17 +6,18 @@ types, masks or decode loop.
 
 What the runtime does, measured with 0.18 (and 0.11, the last for Python 3.10) and relied on here:
 
-* ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores. *
-`structgen.sampling.sampler` chooses tokens: the runtime's own sampling would tie a sequence to one
-call's settings. Appending a token costs the same as ``generate_next_token``. Only the likeliest
-allowed token is chosen by the runtime, if the graph has a mask. * ``set_model_input`` keeps the
-array's address: the next pass reads the array's current content. * After ``rewind_to(n)`` the
-scores are gone: the last kept token must be run again. * ``max_length`` sizes the key-value cache,
-which is zeroed when the sequence is made: 0.77 s and 360 MB for SmolLM2's 8,192 tokens, 0.03 s for
-512. So sequences start small and grow. * It sends usage data unless ``ORT_DISABLE_TELEMETRY`` is
-set when it is first used; its own ``disable_telemetry_events`` does not stop all of them. * The
-interpreter lock is held while the model runs: Ctrl-C acts between steps. * ``get_output`` raises
-for a missing output; in 0.11 it ends the process.
+* ``append_tokens`` runs the model; ``get_logits`` returns a copy of the last token's scores.
+* `structgen.sampling.sampler` chooses tokens: the runtime's own sampling would tie a sequence to
+  one call's settings. Appending a token costs the same as ``generate_next_token``. Only the
+  likeliest allowed token is chosen by the runtime, if the graph has a mask.
+* ``set_model_input`` keeps the array's address: the next pass reads the array's current content.
+* After ``rewind_to(n)`` the scores are gone: the last kept token must be run again.
+* ``max_length`` sizes the key-value cache, which is zeroed when the sequence is made: 0.77 s and
+  360 MB for SmolLM2's 8,192 tokens, 0.03 s for 512. So sequences start small and grow.
+* It sends usage data unless ``ORT_DISABLE_TELEMETRY`` is set when it is first used; its own
+  ``disable_telemetry_events`` does not stop all of it.
+* The interpreter lock is held while the model runs: Ctrl-C acts between steps.
+* ``get_output`` raises for a missing output; in 0.11 it ends the process.
 """
 
 from __future__ import annotations

@@ -25,12 +25,13 @@ A `TextBatch` runs several at once. What the runtime does, measured with 0.18 an
 * Tokens can be appended to a batch once; after that each step adds one token to every row. The
   token is the likeliest of what ``set_logits`` left, so scores of one finite entry write any token.
 * Rows are padded *on the right* with the padding token, which is then neither attended to nor kept:
-the scores of a shorter row are those of the row alone, except for rounding. `pads_exactly` tests
-it. * A row whose end-of-sequence token was written continues with padding. So rows get one only
-when they are done, and cost a step as long as the batch has them. * A batch can only be rewound to
-its beginning: to grow, all of it is run again. So rows can neither get forced text in one pass nor
-share a prefix. * Its ``Engine`` runs requests of any lengths side by side, but shows no scores and
-takes no mask.
+  the scores of a shorter row are those of the row alone, except for rounding. `pads_exactly` tests
+  it.
+* A row whose end-of-sequence token was written continues with padding. So rows get one only when
+  they are done, and cost a step as long as the batch has them.
+* A batch can only be rewound to its beginning: to grow, all of it is run again. So rows can neither
+  get forced text in one pass nor share a prefix.
+* Its ``Engine`` runs requests of any lengths side by side, but shows no scores and takes no mask.
 """
 
 from __future__ import annotations
@@ -568,13 +569,15 @@ class TextBatch:
         """Run the model over ``rows``.
 
         Args:
-            new: makes a runtime's batch with room for that many tokens in each of that many rows,
-                which reads its masks from an array wherever it runs. rows: int32 ``[n]`` each, at
-                least two. room: most tokens that any row will have. context_length: most tokens a
-                sequence can have. width: number of scores per token. pad_token_id: what rows are
-                padded
-                with: no token, which `load` sets in the runtime. has_mask: whether the graph has a
-                mask. allowed: see `structgen.models.base.Model.start_batch`.
+            new: makes a batch of the runtime with room for that many tokens in that many rows,
+                which reads its masks from an array in each pass.
+            rows: int32 ``[n]`` each, at least two.
+            room: most tokens that any row will have.
+            context_length: most tokens of a sequence.
+            width: number of scores per token.
+            pad_token_id: what rows are padded with: no token, which `load` sets in the runtime.
+            has_mask: whether the graph has a mask.
+            allowed: see `structgen.models.base.Model.start_batch`.
         """
         longest = max(map(len, rows))
         padded = np.full((len(rows), longest), pad_token_id, np.int32)

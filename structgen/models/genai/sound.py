@@ -170,7 +170,7 @@ _ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
     """Resample to `RATE` by Fourier transforms of a second or more, with an eighth around them;
-    yield between. Rates that cannot be divided by 8 are rounded to tens."""
+    yield between. Rates whose common divisor with `RATE` is below 8 are rounded to tens."""
     if math.gcd(rate, RATE) < 8:
         rate = round(rate, -1)
     if rate == RATE:
