@@ -262,7 +262,7 @@ def _wav_of(array: Any, rate: int | None) -> bytes:
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")  # the others have no length for libjpeg
 _MOST_SCANS = 20  # scans of a JPEG, each over all pixels: cameras and sites write up to 14
-_MOST_PARTS = 4_000  # parts before the pixels: Pillow reads each in Python
+MOST_PARTS = 4_000  # parts before the pixels: Pillow reads each in Python
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that are followed by a size
 
 
@@ -321,7 +321,7 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     size, n_scans = None, 0
     for count, (marker, start, _) in enumerate(jpeg_parts(data)):
-        if count == _MOST_PARTS:
+        if count == MOST_PARTS:
             return None
         if marker in _FRAMES and size is None:
             height, width = struct.unpack(">HH", data[start + 5 : start + 9])
@@ -347,7 +347,7 @@ def gif_parts(data: bytes) -> list[tuple[int, int]]:
     from the first picture on. Empty: there are too many."""
     at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # after the colours
     parts, is_extension, start = [(0, at)], False, 0
-    for _ in range(_MOST_PARTS):
+    for _ in range(MOST_PARTS):
         byte = data[at]
         at += 1
         if is_extension:

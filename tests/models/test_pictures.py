@@ -343,6 +343,37 @@ def test_texts_of_a_picture_are_not_unpacked(qwen, chunk):
     assert len(qwen.perceive([Image(png_with(text))]).token_ids[0]) == 8
 
 
+def interlaced(pixels: np.ndarray) -> bytes:
+    """A PNG file whose rows come in seven passes."""
+    height, width = pixels.shape[:2]
+    starts = (0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2)
+    rows = [row for x, y, dx, dy in (*starts, (0, 1, 1, 2)) for row in pixels[y::dy, x::dx]]
+    depth, kind = 8 * pixels.itemsize, 2 if pixels.ndim == 3 else 0
+    head = struct.pack(">IIBBBBB", width, height, depth, kind, 0, 0, 1)
+    packed = zlib.compress(b"".join(b"\0" + row.tobytes() for row in rows if row.size))
+    chunks = (b"IHDR", head), (b"IDAT", packed), (b"IEND", b"")
+    return RED[:8] + b"".join(
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in chunks
+    )
+
+
+def test_the_rows_of_an_interlaced_picture_are_sorted():
+    """The runtime showed them to the model in the order of the file."""
+    pixels = np.random.default_rng(0).integers(0, 256, (13, 21, 3), np.uint8)
+    plain = _as_png(Image(interlaced(pixels)))
+    assert plain[28] == 0
+    assert np.array_equal(np.asarray(Pillow.open(io.BytesIO(plain))), pixels)
+    gray = (pixels[..., 0] * np.uint16(256) + 77).astype(">u2")
+    read = np.asarray(Pillow.open(io.BytesIO(_as_png(Image(interlaced(gray))))))
+    assert np.array_equal(read, pixels[..., 0])
+    data = interlaced(pixels)
+    end = data.index(b"IEND") - 4
+    part = struct.pack(">I", 1) + b"IDAT\0" + struct.pack(">I", zlib.crc32(b"IDAT\0"))
+    with pytest.raises(PromptError, match="more than 4,000 parts"):
+        _as_png(Image(data[:end] + part * 4_000 + data[end:]))
+
+
 def test_pixels_beyond_the_size_of_a_picture_are_not_unpacked():
     with pytest.raises(PromptError, match="more pixels than it declares"):
         _as_png(Image(png_with((b"IDAT", zlib.compress(bytes(1 << 20))))))

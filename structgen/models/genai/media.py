@@ -11,7 +11,8 @@ What the runtime does, read in 0.18 and relied on here:
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
   others as they are. A new sequence is begun instead.
 * A damaged JPEG ends the process (libjpeg's own ``error_exit``), and a truncated one makes the
-  runtime wait forever. So it gets only PNG, whose errors it raises; Pillow reads other formats.
+  runtime wait forever. It reads interlaced PNG without sorting the rows. So it gets only plain PNG,
+  whose errors it raises; Pillow reads the rest.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import PromptError
-from structgen.media import Image, Media, gif_parts, jpeg_parts, png_of
+from structgen.media import MOST_PARTS, Image, Media, gif_parts, jpeg_parts, png_of
 from structgen.models.base import Perceived
 from structgen.vocabulary import Vocabulary
 
@@ -149,7 +150,7 @@ def _bounded(data: bytes) -> bytes:
         PromptError: it has more pixels than its header says, which would be unpacked, too.
     """
     kept, at = [data[:8]], 8
-    once = {b"IHDR", b"PLTE", b"tRNS", b"IEND"}
+    once = {b"IHDR", b"PLTE", b"IEND"}
     pixels: list[bytes] = []
     while at + 12 <= len(data):
         length, name = struct.unpack_from(">I4s", data, at)
@@ -159,6 +160,10 @@ def _bounded(data: bytes) -> bytes:
         if name == b"IDAT" and length:
             pixels.append(data[at + 8 : at + 8 + length])
         at += 12 + length
+    if _is_interlaced(data):  # Pillow stops after the pixels, and reads each part in Python
+        if len(kept) > MOST_PARTS:
+            raise PromptError(f"The image has more than {MOST_PARTS:,} parts. Save it again.")
+        return b"".join(kept)
     width, height, depth, kind = struct.unpack_from(">IIBB", data, 16)
     room = (width * min(depth, 16) * _CHANNELS.get(kind, 1) // 8 + 8) * height + (1 << 16)
     unpacking, rest = zlib.decompressobj(), b"".join(pixels)
@@ -171,6 +176,10 @@ def _bounded(data: bytes) -> bytes:
     if room <= 0:
         raise PromptError("The image is damaged: it has more pixels than it declares.")
     return b"".join(kept)
+
+
+def _is_interlaced(data: bytes) -> bool:
+    return data[28] == 1
 
 
 def _plain_jpeg(data: bytes) -> bytes:
@@ -202,7 +211,7 @@ def _plain_gif(data: bytes) -> bytes:
     )
 
 
-_PLAIN = {"JPEG": _plain_jpeg, "GIF": _plain_gif}
+_PLAIN = {"PNG": _bounded, "JPEG": _plain_jpeg, "GIF": _plain_gif}
 
 
 def _as_png(picture: Image) -> bytes:
@@ -211,18 +220,18 @@ def _as_png(picture: Image) -> bytes:
     Raises:
         PromptError: it cannot be read, or Pillow is needed and not installed.
     """
-    if picture.media_type == "image/png":
-        return _bounded(picture.data)
+    kind = picture.media_type.partition("/")[2].upper()
+    data = _PLAIN.get(kind, bytes)(picture.data)
+    if kind == "PNG" and not _is_interlaced(data):  # the runtime mixes up the rows of those
+        return data
     try:
         from PIL import Image as Pillow
         from PIL import ImageOps
     except ImportError as error:
         raise PromptError(
             f"The image is {picture.media_type}. Reading it requires Pillow: pip install "
-            "'structgen[pictures]'. PNG does not require Pillow."
+            "'structgen[pictures]'. PNG that is not interlaced does not require Pillow."
         ) from error
-    kind = picture.media_type.partition("/")[2].upper()
-    data = _PLAIN.get(kind, bytes)(picture.data)
     try:
         with Pillow.open(io.BytesIO(data), formats=[kind]) as file:
             if file.size != picture.size:  # which was checked before
@@ -233,6 +242,8 @@ def _as_png(picture: Image) -> bytes:
             file.getexif()
             file.info.pop("exif", None)  # otherwise all entries are read to be written again
             ImageOps.exif_transpose(file, in_place=True)
+            if file.mode == "I;16":  # which Pillow would cut off at 255
+                return png_of((np.asarray(file) >> 8).astype(np.uint8), 0)
             return png_of(np.asarray(file if file.mode == "RGB" else file.convert("RGB")), 0)
     except Exception as error:  # any error: the bytes may be anything
         why = str(error).partition(" <")[0]  # Pillow shows the file, which is an object here

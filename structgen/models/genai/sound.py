@@ -271,6 +271,8 @@ def _about_wav(data: bytes) -> _About:
 _SIZES = (0, 192, 576, 1152, 2304, 4608, -1, -2, *(256 << i for i in range(8)))
 """Samples of a FLAC block by its code; -1 and -2: the number follows in one or two bytes."""
 
+_FLAC_SYNC = re.compile(rb"\xff[\xf8\xf9]")
+
 
 def _about_flac(data: bytes) -> _About:
     """Count headers with a correct checksum, as the decoder does."""
@@ -278,10 +280,16 @@ def _about_flac(data: bytes) -> _About:
     rate, channels = packed >> 44, (packed >> 41 & 7) + 1
     if len(data) < 42 or not rate:
         raise PromptError("Audio: its FLAC header is damaged.")
+    begin = 4  # of the next block of metadata; a picture in one may look like a frame
+    for _ in range(_MOST_PARTS):
+        is_last, length = data[begin] >= 0x80, data[begin + 1 : begin + 4]
+        begin += 4 + int.from_bytes(length, "big")
+        if is_last:
+            break
     n_frames = done = first = 0
     last = -1, 0  # the number of the frame before and its size
     cuts: list[tuple[int, int, int]] = []
-    for count, sync in enumerate(re.finditer(rb"\xff[\xf8\xf9]", data)):
+    for count, sync in enumerate(_FLAC_SYNC.finditer(data, begin)):
         if count == _MOST_SYNCS:
             raise PromptError("Audio: its FLAC has too many frames. Convert it.")
         at = sync.start()
