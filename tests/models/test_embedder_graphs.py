@@ -783,6 +783,20 @@ def test_a_graph_with_other_inputs_is_refused(tmp_path):
         load_embedder(tmp_path)
 
 
+@pytest.mark.parametrize(("kind", "width"), [(ir.DataType.BFLOAT16, 4), (ir.DataType.FLOAT, 2**60)])
+def test_inputs_that_cannot_be_filled_are_refused(tmp_path, kind, width):
+    """They were a KeyError and a ValueError of each call."""
+    place = tiny.folder(tmp_path, past=True)
+    model = ir.load(place / "model.onnx")
+    (past,) = (one for one in model.graph.inputs if one.name.startswith("past"))
+    past.type, past.shape = ir.TensorType(kind), ir.Shape(["batch", 8, "past", width])
+    ir.save(model, place / "model.onnx")
+    with pytest.raises(
+        ModelError, match=r"past_key_values\.0\.key (\(tensor\(bfloat16|is unknown or)"
+    ):
+        load_embedder(place).embed("a")
+
+
 def test_the_runtimes_errors_are_ours(tmp_path):
     place = tiny.folder(tmp_path)
     document = json.loads((place / "tokenizer.json").read_text())

@@ -207,12 +207,17 @@ class Graph:
         self.takes_text = bool(strings)
         self._text_input = strings[0] if strings else ""
         known = ("input_ids", "attention_mask", "token_type_ids", "position_ids", self._text_input)
-        unknown = [n for n in self._inputs if n not in known and not n.startswith(_PAST)]
+        unknown = [
+            f"{name} ({one.type})"
+            for name, one in self._inputs.items()
+            if (name not in known and not name.startswith(_PAST))
+            or one.type not in (_STRING, *_TYPES)
+        ]
         if unknown:
             raise ModelError(
                 f"{file} is not a supported embedder: its inputs {', '.join(unknown)} are not "
-                f"among input_ids, attention_mask, token_type_ids, position_ids, {_PAST}* and one "
-                "tensor of strings."
+                f"among input_ids, attention_mask, token_type_ids, position_ids, {_PAST}*, of "
+                f"{', '.join(_TYPES)}, and one tensor of strings."
             )
         output, self.kind = self._choose(wants_tokens)
         self._output = output.name
@@ -329,10 +334,10 @@ class Graph:
             elif name == "position_ids":
                 array = np.maximum(mask.cumsum(axis=1) - 1, 0)
             else:  # an empty key-value cache of a layer: batch, heads, 0, width of a head
-                _, heads, _, width = wanted.shape if len(wanted.shape) == 4 else [None] * 4
-                if not isinstance(heads, int) or not isinstance(width, int):
-                    raise ModelError(f"{self._file}: the shape of {name} is unknown.")
-                array = np.zeros((len(rows), heads, 0, width), np.float32)
+                known = [one for one in wanted.shape[1::2] if isinstance(one, int)]
+                if len(wanted.shape) != 4 or len(known) != 2 or max(known) > 1 << 20:
+                    raise ModelError(f"{self._file}: the shape of {name} is unknown or too large.")
+                array = np.zeros((len(rows), known[0], 0, known[1]), np.float32)
             feeds[name] = array.astype(_TYPES[wanted.type], copy=False)
         return feeds
 
