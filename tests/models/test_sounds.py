@@ -507,6 +507,14 @@ def test_a_window_that_went_wrong_is_written_again(whisper, monkeypatch):
     assert (silence.segments, silence.seconds, asked) == ([], 1.0, [0.0])
 
 
+def test_scores_that_are_no_numbers_are_told(whisper, tone, monkeypatch):
+    """The text was of NUL characters, with NaN for its log probability."""
+    scores = np.full((1, whisper.vocabulary.size), np.inf, np.float32)
+    monkeypatch.setattr("structgen.models.genai.whisper.last_logits", lambda *_: scores)
+    with np.errstate(invalid="ignore"), pytest.raises(ModelError, match="NaN or infinite scores"):
+        whisper.transcribe(tone)
+
+
 def test_windows_go_on_where_a_sentence_ended():
     samples = np.linspace(-1, 1, 50 * 16_000, dtype=np.float32)
     first = Window(samples[:0], None, False, np.empty(0, np.int32), 0.0)

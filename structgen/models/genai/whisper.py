@@ -202,6 +202,8 @@ class Whisper:
             noise = window.temperature * random.gumbel(size=len(scores))
             token = int(np.argmax(scores + noise))
             total += float(scores[token])
+            if not np.isfinite(total + silent):
+                raise ModelError(f"{self._name} returned NaN or infinite scores. It is damaged.")
             if token == self._end:
                 break
             tokens.append(token)
