@@ -324,6 +324,11 @@ def test_no_part_of_a_graph_names_data_elsewhere(folder, graph):
         # Two halves of one tensor.
         (field(7, field(1, field(5, field(5, IN_MEMORY), field(5, OFFSET)))), "has no file name"),
         (field(7, field(5, field(13, field(1, b"length"), field(2, b"-9")), IN_MEMORY)), "b'0-9'"),
+        # ONNX Runtime 1.22 reads beyond 16 bytes where the operator takes more.
+        (
+            field(7, field(5, field(13, field(1, b"prepacked_0"), field(2, b"MatMul+1|0;16;0")))),
+            "has prepacked weights",
+        ),
     ],
 )
 def test_no_graph_reads_the_memory_of_the_process(folder, graph, says):
