@@ -35,7 +35,7 @@ import numpy as np
 
 from structgen import notebook
 from structgen.constraint import Constraint
-from structgen.errors import OptionError, PromptError
+from structgen.errors import ModelError, OptionError, PromptError
 from structgen.grammar.json_schema import json_key
 from structgen.models.base import ON_CPU, Passes, TokenSequence, is_due, passes, run_passes
 
@@ -209,11 +209,17 @@ class TokenTree:
         self._at = path
         self.passes += 1
         scores = self._sequence.logits()[0].astype(np.float64)
-        weights = np.exp(scores - scores.max())
+        with np.errstate(invalid="ignore"):
+            weights = np.exp(scores - scores.max())
+        if np.isnan(total := weights.sum()):
+            raise ModelError(
+                "The model's scores are NaN or infinite. It is damaged, or its weights have too "
+                "few bits for this text."
+            )
         words = np.zeros((self._vocabulary.size + 31) // 32, np.uint32)
         self._cursor.fill_mask(words)
         allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little"))
-        return list(zip(allowed.tolist(), (weights[allowed] / weights.sum()).tolist(), strict=True))
+        return list(zip(allowed.tolist(), (weights[allowed] / total).tolist(), strict=True))
 
 
 TOLERANCE = 0.001

@@ -23,6 +23,7 @@ import structgen
 from structgen import Generator, JsonSchema, Regex
 from structgen.decoding import Generation, SearchOptions, passes_of
 from structgen.decoding.call_validation import opening
+from structgen.errors import ModelError
 from structgen.insight import alternatives, confidence
 from structgen.insight.alternatives import MAX_ALTERNATIVES, sites, whole_texts
 from structgen.insight.confidence import Confidence
@@ -208,6 +209,14 @@ def test_nothing_found_is_no_confidence(monkeypatch):
     monkeypatch.undo()
     tree = SimpleNamespace(masses=np.zeros(2), cut=0.0)
     assert confidence.TokenTree._error(tree, 0.0) == 1
+
+
+@pytest.mark.parametrize("score", [np.nan, np.inf, -np.inf])
+def test_scores_that_are_no_numbers_have_no_probabilities(monkeypatch, score):
+    """Every probability was NaN, and a decision was for the first option."""
+    monkeypatch.setattr(FakeSequence, "logits", lambda self: np.full((1, len(TOKENS)), score))
+    with pytest.raises(ModelError, match="scores are NaN or infinite"):
+        Generator(FakeModel(), Literal["a", "b"]).probabilities("x")
 
 
 def test_long_texts_are_weighed_in_short_passes(monkeypatch):

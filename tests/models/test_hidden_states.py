@@ -54,6 +54,13 @@ def test_vectors_of_very_many_numbers_are_refused(model, monkeypatch):
         model.embed("a")
 
 
+def test_vectors_that_are_no_numbers_are_not_given(model, monkeypatch):
+    nothing = np.full((1, tiny_gguf.HIDDEN), np.nan, np.float32)
+    monkeypatch.setattr("structgen.models.embedding.pooling.pool", lambda *_: nothing)
+    with pytest.raises(ModelError, match="NaN or infinite values"):
+        model.embed("a")
+
+
 def test_each_text_is_by_itself_however_many_there_are(model):
     together = model.embed(TEXTS, pooling="mean", normalize=False)
     for text, vector in zip(TEXTS, together, strict=True):

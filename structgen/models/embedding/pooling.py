@@ -34,16 +34,23 @@ def check_pooling(pooling: str) -> Pooling:
     return cast("Pooling", Word(POOLINGS)("pooling", pooling))
 
 
-def check_width(vectors: npt.NDArray[np.floating]) -> None:
-    """Check that no row is longer than a vector may be.
+def checked(vectors: FloatArray, model: object) -> FloatArray:
+    """Return the vectors or scores of a model, after a check that they are finite (JSON has no
+    other numbers) and not too many.
 
     Raises:
-        ModelError: a row is.
+        ModelError: they are not. ``model`` is its name or file in the message.
     """
     if (width := vectors[0].size) > _WIDEST:
         raise ModelError(
             f"The model returns vectors with {width:,} numbers; the limit is {_WIDEST:,}."
         )
+    if not np.isfinite(vectors).all():
+        raise ModelError(
+            f"{model} returned NaN or infinite values. It is damaged, or its weights have too few "
+            "bits for this text."
+        )
+    return vectors
 
 
 def _pooled(length: int, pooling: Pooling, n_skipped: int) -> slice:

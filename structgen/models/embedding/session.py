@@ -34,7 +34,7 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from structgen.errors import ModelError
 from structgen.models.loading import in_short, read_options, remedy, runtime_names
 
-from .pooling import FloatArray, Pooling, check_width, pool, weights
+from .pooling import FloatArray, Pooling, checked, pool, weights
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
@@ -246,7 +246,7 @@ class Graph:
             to_pool = (lengths, pooling, n_skipped) if self.kind == "tokens" else None
             with _explained(self._file):
                 found = self.device.run(self._session, feeds, self._output, to_pool)
-            return self._finite(found)
+            return checked(found, self._file)
         found = self._run(feeds, len(rows))
         if self.kind == "tokens":
             is_right = found.ndim == 3 and found.shape[1] >= max(lengths)
@@ -256,7 +256,7 @@ class Graph:
             raise self._wrong(found, len(rows))
         if self.kind == "tokens":
             found = pool(found, lengths, pooling, n_skipped)
-        return self._finite(np.asarray(found, np.float32))
+        return checked(np.asarray(found, np.float32), self._file)
 
     def run_texts(self, texts: Sequence[str]) -> FloatArray:
         """Run a graph that reads text itself: float32 ``[texts, width]``.
@@ -269,7 +269,7 @@ class Graph:
         if len(shape) == 2:  # a column of texts
             array = array[:, None]
         found = np.asarray(self._run({self._text_input: array}, len(texts)), np.float32)
-        return self._finite(found.reshape(len(texts), -1))
+        return checked(found.reshape(len(texts), -1), self._file)
 
     def _run(self, feeds: Mapping[str, npt.NDArray[Any]], n_texts: int) -> npt.NDArray[Any]:
         with _explained(self._file):
@@ -283,17 +283,6 @@ class Graph:
             f"{self._file} returned {self._output} with type {found.dtype} and shape "
             f"{found.shape} for {n_texts} texts, which does not match its declaration."
         )
-
-    def _finite(self, found: FloatArray) -> FloatArray:
-        """Return the vectors or scores, after a check that they are finite (JSON has no other
-        numbers) and not too many."""
-        check_width(found)
-        if not np.isfinite(found).all():
-            raise ModelError(
-                f"{self._file} returned NaN or infinite values. It is damaged, or its weights "
-                "have too few bits for this text."
-            )
-        return found
 
     def _choose(self, wants_tokens: bool) -> tuple[Any, Kind]:
         outputs = {one.name: one for one in self._session.get_outputs()}

@@ -530,8 +530,7 @@ class TextModel:
                 except Exception as error:
                     raise no_output(self.name) from error
             vectors = pools.pool(np.concatenate(parts)[None], [len(row)], kind)
-            pools.check_width(vectors)
-            out.append(vectors[0])
+            out.append(pools.checked(vectors, self.name)[0])
             done(min(len(out), len(rows)))
         found = np.array(out)[: len(rows)]
         found[[not len(row) for row in rows]] = 0
