@@ -308,6 +308,18 @@ def test_a_reference_to_one_of_two_schemas_with_one_identifier(dialect: str) -> 
     compile_schema({"items": {"$ref": url}, "definitions": two}, dialect=dialect)
 
 
+@pytest.mark.parametrize("keyword", ["$anchor", "$dynamicAnchor"])
+@pytest.mark.parametrize("uri", ["urn:example:a", "tag:example.com,2026:a", "https://a.example/b"])
+def test_a_fragment_alone_refers_to_its_own_resource(uri: str, keyword: str) -> None:
+    inner = {"$id": uri, "$ref": "#x", "$defs": {"a": {keyword: "x", "type": "integer"}}}
+    schema = {"items": inner, "type": "array", "$defs": {"b": {"$anchor": "x", "type": "string"}}}
+    constraint = compile_schema(schema)
+    assert (constraint.allows("[1]"), constraint.allows('["a"]')) == (True, False)
+    assert compile_schema(inner).allows("1")
+    old = {"id": uri, "items": {"$ref": "#x"}, "definitions": {"a": {"id": "#x", "type": "null"}}}
+    assert compile_schema(old, dialect="draft4").allows("[null]")
+
+
 def test_two_documents_with_one_identifier() -> None:
     first, second = "https://example.com/1", "https://example.com/2"
     documents = {first: {"$id": second, "type": "null"}, second: {"type": "string"}}

@@ -612,12 +612,13 @@ def test_arguments_may_be_described_elsewhere() -> None:
 def test_references_lead_anywhere_in_any_draft(draft: str) -> None:
     leaf = {"type": "object", "properties": {"n": {"$ref": "#/definitions/leaf"}}}
     properties = {
-        "a": {"anyOf": [{"type": "string"}, {"$ref": "#/definitions/leaf"}]},
+        "a": {"anyOf": [{"type": "string"}, {"$ref": "#leaf"}]},
         "b/~%": {"$ref": "#/properties/a"},
     }
     go = tool("go", properties, ["a"])
     go["parameters"]["$schema"] = f"http://json-schema.org/draft-{draft}/schema#"
-    go["parameters"]["definitions"] = {"leaf": {**leaf, "additionalProperties": False}}
+    leaf |= {"id" if draft == "04" else "$id": "#leaf", "additionalProperties": False}
+    go["parameters"]["definitions"] = {"leaf": leaf}
     constraint = structgen.compile(ToolCalls([go], syntax=ToolSyntax.named("qwen3-coder")), LETTERS)
     for value in ("text", {}, {"n": {"n": {}}}):
         assert constraint.allows(qwen_coder([Made("go", {"a": value, "b/~%": value})]))

@@ -309,7 +309,8 @@ class Documents:
             pointer = unquote(reference[1:]) if "%" in reference else reference[1:]
             return self._pointer(resource, pointer, reference, place, keyword)
         path = place.at(keyword)
-        uri, fragment = urldefrag(urljoin(resource.uri, reference))
+        uri, fragment = urldefrag(reference)  # `urljoin` loses a URN before a fragment
+        uri = urljoin(resource.uri, uri)
         target = self._resource(uri, resource, reference, path, keyword)
         fragment = unquote(fragment)
         if not fragment or fragment.startswith("/"):
