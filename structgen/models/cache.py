@@ -86,7 +86,7 @@ def sha256(file: Path) -> str:
     return digest_of(file, hashlib.sha256())
 
 
-_LARGEST_GRAPH = 64 << 20
+LARGEST_GRAPH = 64 << 20  # bytes of a graph that may have a mask
 
 
 def masked(graph: Path) -> Path:
@@ -103,10 +103,10 @@ def has_mask(graph: Path) -> bool:
     Not if the graph contains its weights.
     """
     try:
-        if not masked(graph).is_file() or graph.stat().st_size > _LARGEST_GRAPH:
+        if not masked(graph).is_file() or graph.stat().st_size > LARGEST_GRAPH:
             return False
         with masked(graph).open("rb") as file:
-            return sha256(graph).encode() in file.read(2 * _LARGEST_GRAPH)
+            return sha256(graph).encode() in file.read(2 * LARGEST_GRAPH)
     except OSError:
         return False
 

@@ -158,6 +158,14 @@ def test_a_graph_that_cannot_have_one_is_an_error_that_says_why(model, without_m
         models.add_mask(without_masks)
 
 
+def test_a_graph_with_its_weights_is_refused_before_it_is_read(without_masks, monkeypatch):
+    """Reading it took four times its size, and it was written once more."""
+    monkeypatch.setattr(cache, "LARGEST_GRAPH", 1000)
+    monkeypatch.delattr(ir, "load")
+    with pytest.raises(ConversionError, match="its weights are inside the file"):
+        models.add_mask(without_masks)
+
+
 def test_a_mask_of_another_graph_is_not_used(model, without_masks):
     models.add_mask(without_masks)
     changed = ir.load(without_masks / "model.onnx")

@@ -85,13 +85,11 @@ def add_mask(folder: Path) -> Path:
     name = graph_name(config)
     try:
         plain = inside(folder, name)
-        target = save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
-        if not cache.has_mask(plain):
-            target.unlink()
+        if plain.stat().st_size > cache.LARGEST_GRAPH:
             raise ValueError("its weights are inside the file instead of in a separate file")
+        return save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
     except Exception as error:  # any error: the file may be anything
         raise ConversionError(f"Cannot add a mask to {folder / name}: {error}.") from error
-    return target
 
 
 def read_ahead(folder: Path) -> None:
