@@ -145,7 +145,8 @@ async def begun(
 
 @final
 class EventStream(Response):
-    """A streamed answer of events."""
+    """A streamed answer of events. Those that the client has not read yet count as its bytes, so
+    they are made ahead of it, as the model makes them."""
 
     media_type = "text/event-stream"
 
@@ -178,11 +179,29 @@ class EventStream(Response):
         await send(
             {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
         )
+        taken = scope["state"]["taken"]
+        unread: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+        async def make() -> None:
+            try:
+                async with contextlib.aclosing(self._events) as events:
+                    async for one in events:
+                        taken(len(one))
+                        unread.put_nowait(one)
+                        await asyncio.sleep(0)
+            finally:
+                unread.put_nowait(None)
 
         async def write() -> None:
-            async with contextlib.aclosing(self._events) as events:
-                async for one in events:
+            making = asyncio.ensure_future(make())
+            try:
+                while (one := await unread.get()) is not None:
                     await send({"type": "http.response.body", "body": one, "more_body": True})
+                    taken(-len(one))
+                await making
+            finally:
+                making.cancel()
+                await asyncio.gather(making, return_exceptions=True)
 
         last = b""
         try:

@@ -621,10 +621,51 @@ def test_a_stream_that_takes_too_long_keeps_nothing_of_what_was_asked() -> None:
 
     async def main(large: list[Any]) -> None:
         stream = EventStream(events(large.pop()), most=0.01, to_error=api_error)
-        await stream({"state": {"id": "", "log": {}}}, asyncio.Event().wait, send)
+        state = {"id": "", "log": {}, "taken": int}
+        await stream({"state": state}, asyncio.Event().wait, send)
 
     with nothing_is_kept() as large:
         asyncio.run(main(large))
+
+
+def test_events_count_until_the_client_reads_them() -> None:
+    """One key held 7 kB for each token of any number of traces, which it read slowly."""
+    held, sent, is_closed = [0], [], False
+
+    async def events() -> AsyncGenerator[bytes, None]:
+        nonlocal is_closed
+        try:
+            while True:
+                yield b"x" * 100
+        finally:
+            is_closed = True
+
+    def taken(more: int) -> None:
+        held.append(held[-1] + more)
+        if held[-1] > 1_000:
+            raise ApiError(429, "Too much.", code="rate_limit_exceeded")
+
+    async def main() -> None:
+        reads = asyncio.Event()
+
+        async def send(message: Any) -> None:
+            sent.append(message.get("body"))
+            if len(sent) > 1:
+                await reads.wait()
+
+        stream = EventStream(events(), most=60, to_error=api_error)
+        state = {"id": "", "log": {}, "taken": taken}
+        task = asyncio.ensure_future(stream({"state": state}, asyncio.Event().wait, send))
+        while not is_closed:
+            await asyncio.sleep(0)
+        assert len(sent) == 2
+        reads.set()
+        await task
+
+    asyncio.run(main())
+    assert max(held) == 1_100
+    assert sent[1:-1] == [b"x" * 100] * 10
+    assert b"rate_limit_exceeded" in sent[-1]
 
 
 def test_an_error_tells_a_program_where_it_was_raised() -> None:

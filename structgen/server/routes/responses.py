@@ -435,8 +435,9 @@ async def _made(
     pieces: AsyncChunkStream[ChatChunk] | AsyncGenerator[ChatChunk, None],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the events of an answer made of a chat's chunks; it is stored before the last one."""
-    # For answers in the background `_unread` counts the bytes.
-    every = partial(_all, request, is_counted=not stored.response["background"])
+    # Those of streams count while they are unread.
+    is_counted = not (stored.response["background"] or asked.streams)
+    every = partial(_all, request, is_counted=is_counted)
     async with aclosing(pieces):
         for one in events.begin():
             yield one
@@ -466,7 +467,7 @@ async def _read(events: AsyncGenerator[bytes, None]) -> None:
 
 
 async def _all(
-    request: Request, events: Iterator[bytes], *, is_counted: bool = True
+    request: Request, events: Iterator[bytes], *, is_counted: bool = False
 ) -> list[bytes]:
     """Make events that repeat the whole answer, maybe with scores of thousands of tokens."""
     made = await aside(request, lambda: list(events), is_large=True)
@@ -488,27 +489,13 @@ async def _in_background(request: Request, asked: Asked[ChatRequest], stored: St
         raise
     job.task = asyncio.ensure_future(_done(request, asked, job))
     if asked.streams:
-        return _followed(request, _unread(request, job, -1))
+        return _followed(request, job.after(-1))
     return await written(request, stored.response)
 
 
 def _followed(request: Request, events: AsyncGenerator[bytes, None]) -> Response:
     """Return a stream of the events of an answer that is made in the background."""
     return EventStream(events, most=settings_of(request).request_seconds, to_error=api_error)
-
-
-async def _unread(request: Request, job: Job, number: int) -> AsyncGenerator[bytes, None]:
-    """Yield the events after a number. They count as the client's bytes until it has read them,
-    even if the answer is deleted meanwhile.
-
-    Raises:
-        ApiError: this client has too much under way.
-    """
-    held = 0
-    async for one in job.after(number):
-        request.state.taken(job.size - held)
-        held = job.size
-        yield one
 
 
 async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
@@ -640,7 +627,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
         return await written(request, found.response)
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
-        return _followed(request, _unread(request, job, after))
+        return _followed(request, job.after(after))
     events = await _all(request, Events(found.response).again())
 
     async def replayed() -> AsyncGenerator[bytes, None]:
