@@ -118,7 +118,7 @@ class Database:
                     if connection.in_transaction:
                         connection.execute("ROLLBACK")
                     raise
-            except (sqlite3.Error, OSError) as error:
+            except (sqlite3.Error, OSError, UnicodeDecodeError) as error:  # in a message
                 raise self._failure(error) from error
 
     def close(self) -> None:
@@ -195,7 +195,7 @@ class Database:
         reason = str(error)
         if "full" in reason:
             advice = "The disk is full. Free some space."
-        elif "not a database" in reason or "malformed" in reason or "corrupt" in reason:
+        elif any(one in reason for one in ("not a database", "malformed", "corrupt", "decode")):
             advice = "It is damaged. Move it away to start with an empty file, or restore a backup."
         elif "too big" in reason:
             advice = f"A row has, or would have, more than {_LONGEST_ROW:,} bytes."

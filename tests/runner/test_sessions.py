@@ -560,7 +560,11 @@ def test_a_file_that_is_damaged_is_told(tmp_path: Path) -> None:
     sessions = Sessions(file)
     say(sessions, "a", {"role": "user", "content": "x" * 50_000})
     sessions.close()
-    damaged = bytearray(file.read_bytes())
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"CREATE TABLE sessions", b"CREATE TABL\xcf sessions"))
+    with pytest.raises(SessionError, match="is damaged"):
+        Sessions(file)
+    damaged = bytearray(whole)
     damaged[4096:8192] = b"\xff" * 4096
     file.write_bytes(damaged)
     with pytest.raises(SessionError, match="damaged"):
