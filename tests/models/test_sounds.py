@@ -169,6 +169,8 @@ def test_what_stands_before_a_sound_is_not_copied_each_time():
         len(sound._without_tags(b"ID3" + bytes(7) + b"ID3" + bytes(5) + b"\1\1" + b"x" * 200)) == 71
     )
     assert len(sound._without_tags((b"ID3" + bytes(7)) * 1_500)) == 5_000
+    with_footer = b"ID3\4\0\x10\0\0\0\1a3DI\4\0\x10\0\0\0\1" + bytes(99)
+    assert sound._without_tags(with_footer + sounds.mp3(3)) == sounds.mp3(3)
     with pytest.raises(PromptError, match="header is damaged"):
         sound.decoded(
             b"RIFF\0\0\0\0WAVE" + (b"abcd" + bytes(4)) * 2_000 + sound.wav(np.zeros(9))[12:]

@@ -215,8 +215,9 @@ def _without_tags(data: bytes) -> bytes:
         if data[at : at + 3] != b"ID3" or len(data) <= at + 10:
             break
         size = data[at + 6 : at + 10]
-        at += 10 + functools.reduce(lambda size, byte: size << 7 | byte & 0x7F, size, 0)
-    return data[at:]
+        at += 20 if data[at + 5] & 0x10 else 10  # with a footer
+        at += functools.reduce(lambda size, byte: size << 7 | byte & 0x7F, size, 0)
+    return data[at:].lstrip(b"\0") if at else data  # some programs leave room behind a tag
 
 
 def _about(data: bytes) -> _About:
