@@ -28,6 +28,7 @@ _CLOSING = ("additionalProperties", "unevaluatedProperties")
 _READ = ("type", "properties", "required")
 _ASIDE = ("$defs", "definitions", "$schema", "$id", "$comment", *ANNOTATIONS)
 _WHOLE = "structgen:tool"
+_REFERS = re.compile(r"'\$(?:ref|dynamicRef|recursiveRef)'")
 _OTHERS = {
     "null": ("n", "null"),
     "boolean": ("e", "true|false"),
@@ -103,9 +104,12 @@ def read_parameters(tool: str, grammar: ir.Grammar, how: ParameterSyntax) -> tup
             "syntax=ToolSyntax.named('hermes')."
         )
     found = []
+    draft = json_schema.by_uri(root.get("$schema")) if isinstance(root, Mapping) else None
     for one, part in names.items():
         options = {**grammar.options, "spelling": "python"} if is_python else {**grammar.options}
-        if "$ref" in repr(part):  # may refer to other places of the whole
+        if draft is not None:
+            options["dialect"] = draft.name
+        if _REFERS.search(repr(part)):  # may refer to other places of the whole
             pointer = one.replace("~", "~0").replace("/", "~1").replace("%", "%25")
             part = {"$ref": f"{_WHOLE}#{place}/properties/{pointer}"}
             options["documents"] = {**options.get("documents", {}), _WHOLE: root}

@@ -626,6 +626,26 @@ def test_references_lead_anywhere_in_any_draft(draft: str) -> None:
         assert not constraint.allows(qwen_coder([Made("go", {"a": "", "b/~%": value})]))
 
 
+@pytest.mark.parametrize(
+    ("draft", "part", "allowed", "refused"),
+    [
+        ("2019-09/schema", {"type": "array", "items": {"$recursiveRef": "#"}}, [{"a": []}], [[]]),
+        ("2020-12/schema", {"type": "array", "items": {"$dynamicRef": "#"}}, [{"a": []}], [[]]),
+        ("2020-12/schema", {"type": "array", "items": {"$dynamicRef": "#n"}}, [3], [[]]),
+        ("2019-09/schema", {"type": ["array", "string"], "prefixItems": [{"const": 1}]}, [2], "["),
+    ],
+)
+def test_arguments_keep_the_draft_and_references_of_their_tool(
+    draft: str, part: Any, allowed: Any, refused: Any
+) -> None:
+    go = tool("go", {"a": part}, ["a"])
+    go["parameters"]["$schema"] = f"https://json-schema.org/draft/{draft}"
+    go["parameters"]["$defs"] = {"n": {"$dynamicAnchor": "n", "type": "integer"}}
+    constraint = structgen.compile(ToolCalls([go], syntax=ToolSyntax.named("qwen3-coder")), LETTERS)
+    assert constraint.allows(qwen_coder([Made("go", {"a": allowed})]))
+    assert not constraint.allows(qwen_coder([Made("go", {"a": refused})]))
+
+
 def test_calls_stream_argument_by_argument() -> None:
     given = {"what": "a\nb", "n": 3, "on": True, "place": {"x": 0.5, "tags": ["</parameter>"]}}
     text = "So: " + qwen_coder([Made("look", given), Made("look2", {"ab": 2})])
