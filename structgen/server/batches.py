@@ -793,7 +793,7 @@ def _repeats(path: Path, read: Callable[[str], Any]) -> list[dict[str, Any]]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                custom_id = read(line.decode())["custom_id"]
+                custom_id = read(line.decode("utf-8-sig"))["custom_id"]
             except (ValueError, TypeError, LookupError, RecursionError):
                 continue  # the answer to it will say so
             if not isinstance(custom_id, str):

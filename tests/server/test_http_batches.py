@@ -121,7 +121,8 @@ def test_a_range_of_a_file(kept: Served) -> None:
 
 def test_lines_of_one_custom_id(kept: Served) -> None:
     with client(kept) as asks:
-        file = uploaded(asks, line("a"), b"", line("b"), b"no JSON", line("a"), line("b"))
+        first = b"\xef\xbb\xbf" + line("a")  # a byte order mark
+        file = uploaded(asks, first, b"", line("b"), b"no JSON", line("a"), line("b"))
         batch = until(asks, begun(asks, file), lambda one: one.status in ("failed", "completed"))
         assert batch.status == "failed"
         assert batch.output_file_id is batch.error_file_id is None
