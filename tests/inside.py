@@ -64,9 +64,17 @@ def engine(holder: Any) -> Any:
     return holder._engine
 
 
-def entries(holder: Any) -> Any:
-    """``_entries`` of ``holder``."""
-    return holder._entries
+def entries(holder: Any) -> dict[tuple[int, int], int]:
+    """The results of ``entry`` of ``holder`` from now on, by its arguments."""
+    found: dict[tuple[int, int], int] = {}
+    entry = holder.entry
+
+    def noted(place: int, condition: int) -> int:
+        made: int = found.setdefault((place, condition), entry(place, condition))
+        return made
+
+    holder.entry = noted
+    return found
 
 
 def keys(holder: Any) -> Any:

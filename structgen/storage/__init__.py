@@ -1,14 +1,21 @@
 """Storage of what can be rebuilt: files of the user, caches and maps in memory.
 
 In reading order: `user_folder` (the user's folder, and files written as a whole), `array_cache`
-(arrays on disk), `generational` (caches of what was used recently, and a map by identity), `locks`
+(arrays on disk), `generational` (caches in memory, and a map by identity), `locks`
 (locks that survive a fork). Knows nothing about what is stored.
 """
 
 from __future__ import annotations
 
 from . import array_cache, user_folder
-from .generational import Caches, GenerationalCache, IdentityMap, KeptByBytes, Weighed
+from .generational import (
+    Caches,
+    GenerationalCache,
+    IdentityMap,
+    KeptByBytes,
+    Weighed,
+    cached_method,
+)
 from .locks import fork_safe, in_child
 from .user_folder import written_whole
 
@@ -19,6 +26,7 @@ __all__ = [
     "KeptByBytes",
     "Weighed",
     "array_cache",
+    "cached_method",
     "fork_safe",
     "in_child",
     "user_folder",

@@ -1,4 +1,5 @@
-"""Caches of recently used objects, and a map by identity. They know sizes, not meanings.
+"""Caches of recently used objects, of a method's results, and a map by identity. They know sizes,
+not meanings.
 
 `IdentityMap` compares its keys by identity: for objects without a hash, such as those of a JSON
 document, and for equal objects that must be distinguished. It keeps its keys alive, because an
@@ -7,13 +8,16 @@ address identifies an object only while that object lives.
 
 from __future__ import annotations
 
+import functools
 import itertools
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, final
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 _NOTHING: dict[Any, Any] = {}
 """Replaced, never changed."""
@@ -172,3 +176,24 @@ class IdentityMap(Generic[_K, _V]):
     def items(self) -> Iterator[tuple[_K, _V]]:
         """Return the objects with their values."""
         return iter(self._entries.values())
+
+
+class _CachedMethod:
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+
+    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+        method, this = self._method, weakref.ref(instance)
+        known = functools.cache(lambda *arguments: method(this(), *arguments))
+        instance.__dict__[method.__name__] = known  # found before this descriptor from now on
+        return known
+
+
+def cached_method(method: _Method) -> _Method:
+    """Return a method that computes its result once for each object and positional arguments.
+
+    Like `functools.cached_property` with arguments: the object has the results, but they do not
+    refer to it, so it is still freed without a garbage collection. Not for deep recursion, which
+    would take three times as many frames. A hit costs the same as looking into a dictionary.
+    """
+    return cast("_Method", _CachedMethod(method))

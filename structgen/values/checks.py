@@ -21,6 +21,7 @@ from structgen.errors import ParseError
 from structgen.grammar import ir
 from structgen.grammar.json_schema import child_path
 from structgen.insight import Closed, Event, Opened, Path
+from structgen.storage import cached_method
 from structgen.types import FUNCTIONS, OutputType, looked_at_by
 
 from .document import NEVER, Document, Node
@@ -214,7 +215,6 @@ class Checks:
         self.shapes: Shapes | None = None
         if isinstance(output.grammar, ir.Json) and output.values is not None:
             self.shapes = Shapes(output.values)
-        self._plans: dict[Place, Plan] = {}
 
     @property
     def name(self) -> str:
@@ -227,12 +227,11 @@ class Checks:
             return WholeReading(self.output, data)
         return JsonReading(self, self.shapes, data)
 
+    @cached_method
     def plan(self, place: Place) -> Plan:
         """Return how values of a type are checked."""
-        if place not in self._plans:
-            assert self.shapes is not None
-            self._plans[place] = plan_of(self.shapes, place)
-        return self._plans[place]
+        assert self.shapes is not None
+        return plan_of(self.shapes, place)
 
 
 def checks_of(output: OutputType, *, in_order: bool = True) -> Checks | None:

@@ -107,20 +107,21 @@ def test_what_may_begin_is_what_a_look_at_each_terminal_says(name: str) -> None:
     assert before in grammar
     constraint = structgen.compile(Cfg(grammar.replace(before, after)), TINY)
     rules = inside.rules(constraint)
+    entries = inside.entries(rules)
     cursor = constraint.start()
     for token in random_tokens(text.encode(), random.Random(name)):
         allowed(cursor)
         cursor.accept(token)
     assert not rules.is_free
-    assert len(inside.entries(rules)) > 30
+    assert len(entries) > 30
     sure = 0
-    for (place, condition), entry in inside.entries(rules).items():
+    for (place, condition), entry in [*entries.items()]:
         expected = rules.graph.expected(place) | rules.ignore
         chosen = rules._chosen(place, condition, expected)
         q = rules.lexer.entry(tuple(chosen), condition)
         assert entry == (q if rules.lexer.continues(q) else -1)
         sure += len(rules._fine(place)[0] & rules._met(condition)[0])
-    assert sure > len(inside.entries(rules)) / 2
+    assert sure > len(entries) / 2
 
 
 @pytest.mark.parametrize("name", NAMES)

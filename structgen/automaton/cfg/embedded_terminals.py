@@ -26,6 +26,7 @@ from structgen.automaton.schema.nesting import UNLIMITED
 from structgen.automaton.texts import Text, put
 from structgen.errors import GrammarError
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 MARK = 0xFF
 """The byte with which a named token begins; UTF-8 never contains it."""
@@ -180,7 +181,6 @@ class EmbeddedTerminal:
         self.name = name
         self.ways = _with_leaves(ways)
         self._alphabet = alphabet
-        self._firsts: list[int] | None = None
         self._machine = Machine(ways)
         self._encoding = Utf8(alphabet)
         self.can_be_empty = self._machine.is_accepting(self._machine.start)
@@ -196,15 +196,12 @@ class EmbeddedTerminal:
         for minterm in self._texts:
             self.first |= 1 << minterm
 
+    @cached_method
     def firsts(self) -> list[int]:
         """Return, for each of `ways`, the minterms that its texts may begin with."""
-        if self._firsts is None:
-            self._firsts = [self.first]
-            if len(self.ways) > 1:
-                self._firsts = [
-                    EmbeddedTerminal(self.name, (w,), self._alphabet).first for w in self.ways
-                ]
-        return self._firsts
+        if len(self.ways) == 1:
+            return [self.first]
+        return [EmbeddedTerminal(self.name, (w,), self._alphabet).first for w in self.ways]
 
     def shortest(self, minterms: int) -> Text:
         """Return the shortest known text that begins with one of ``minterms``; one exists."""

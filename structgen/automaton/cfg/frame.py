@@ -37,6 +37,7 @@ from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import GrammarError, Unsatisfiable, UnsupportedFeature
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .embedded_terminals import EmbeddedTerminal, GuardedLeaf, LimitedLeaf, NamedTokenLeaf
 from .lexer import Expected, Lexer, shared_lexer
@@ -75,7 +76,6 @@ class Demands:
             ~t: (mask, may_end) for t, (mask, may_end, _) in enumerate(self.known)
         }
         self._met: dict[int, tuple[int, int]] = {}
-        self._texts: dict[tuple[int, int], dict[int, Text]] = {}
 
     def look_closer(self, terminal: int) -> tuple[int, ...] | None:
         """Return a terminal's demands after visiting many of its states; None: still too many."""
@@ -129,21 +129,16 @@ class Demands:
         settling, ends = self.settling(other)
         return other == demand or bool(mask and mask & ~settling == 0 and ends >= may_end)
 
+    @cached_method
     def steps(self, demand: int, terminal: int) -> dict[int, Text]:
         """Map demands of ``terminal`` to its bytes, for some ways to write it under ``demand``."""
-        key = (demand, terminal)
-        found = self._texts.get(key)
-        if found is None:
-            mask = self.settling(demand)[0] & self.first[terminal]
-            if mask:
-                text, after = self._lexer.ends.shortest_beginning(terminal, mask)
-                found = {after: text}
-            elif demand >= 0 and self.first[terminal]:
-                found = self._lexer.ends.of(terminal, demand, near=True)
-            else:
-                found = {}
-            self._texts[key] = found
-        return found
+        mask = self.settling(demand)[0] & self.first[terminal]
+        if mask:
+            text, after = self._lexer.ends.shortest_beginning(terminal, mask)
+            return {after: text}
+        if demand >= 0 and self.first[terminal]:
+            return self._lexer.ends.of(terminal, demand, near=True)
+        return {}
 
 
 class Conditions:
@@ -315,8 +310,6 @@ class Neighbours:
         self._demands = Demands(lexer)
         self._ends = GoalEnds(graph.goals, self._demands, ignore)
         self.rests = Rests(graph, self._ends.of, self._demands.at_end)
-        self._ends_after: dict[tuple[int, int], frozenset[int]] = {}
-        self._can_end: dict[tuple[int, frozenset[int]], bool] = {}
         self._follow, self._last = graph.goals.neighbours()
         self._left = self._all_left()
 
@@ -509,37 +502,30 @@ class Neighbours:
             return False
         return all(self.rests.is_possible(place, demand) for demand in demands)
 
+    @cached_method
     def ends_after(self, state: int, terminal: int) -> frozenset[int]:
         """Return the demands with which a goal can end after any end of a terminal in it.
 
         Whether one of them can be met depends on the stack: see `can_end`.
         """
-        key = (state, terminal)
-        found = self._ends_after.get(key)
-        if found is None:
-            goals, ends_of = self._goals, self._ends.of
-            WORK.spend(1 + (len(goals.edges(state)) >> 1))
-            out: set[int] = set()
-            if terminal in self._ignore:
-                out.update(ends_of((state, ~terminal)))
-            for symbol, to in goals.edges(state).items():
-                if symbol == terminal:
-                    out.update(ends_of((to, ~terminal)))
-                elif symbol < 0 and terminal in goals.start(~symbol):
-                    for demand in list(ends_of((goals.start(~symbol)[terminal], ~terminal))):
-                        out.update(ends_of((to, demand)))
-            found = self._ends_after[key] = frozenset(out)
-        return found
+        goals, ends_of = self._goals, self._ends.of
+        WORK.spend(1 + (len(goals.edges(state)) >> 1))
+        out: set[int] = set()
+        if terminal in self._ignore:
+            out.update(ends_of((state, ~terminal)))
+        for symbol, to in goals.edges(state).items():
+            if symbol == terminal:
+                out.update(ends_of((to, ~terminal)))
+            elif symbol < 0 and terminal in goals.start(~symbol):
+                for demand in list(ends_of((goals.start(~symbol)[terminal], ~terminal))):
+                    out.update(ends_of((to, demand)))
+        return frozenset(out)
 
+    @cached_method
     def can_end(self, continuation: int, demands: frozenset[int]) -> bool:
         """Return whether a continuation can reach the end under any of ``demands``."""
-        key = (continuation, demands)
-        found = self._can_end.get(key)
-        if found is None:
-            of = self.rests.of_continuation
-            found = any(of(continuation, demand) is not None for demand in demands)
-            self._can_end[key] = found
-        return found
+        of = self.rests.of_continuation
+        return any(of(continuation, demand) is not None for demand in demands)
 
     @property
     def _anything(self) -> int:
@@ -646,14 +632,12 @@ class CfgFrame(Frame):
         conditions = Conditions(self.lexer, self.ignore)
         ends = GoalEnds(goals, conditions, self.ignore)
         self._rests = Rests(self.graph, ends.of, conditions.at_end)
-        self._entries: dict[tuple[int, int], int] = {}
         self._free_entries: dict[tuple[tuple[int, ...], int], int] = {}
         # See `_fine` and `_met`.
         self._asked: dict[tuple[int, ...], _Asked] = {}
         self._answered: dict[
             tuple[tuple[int, ...], tuple[bool, ...]], tuple[frozenset[int], frozenset[int]]
         ] = {}
-        self._met_by: dict[int, tuple[frozenset[int], frozenset[int]]] = {}
         self._begun: dict[tuple[int, int], tuple[Alternative, ...]] = {}
         self._guards: dict[tuple[int, int], tuple[Alternative, ...]] = {}
         if not self.open():
@@ -795,33 +779,9 @@ class CfgFrame(Frame):
         steps = [(place, t) for t in ended if t in expected]
         return self.graph.union(steps, [place] if self.ignore.intersection(ended) else [])
 
+    @cached_method
     def entry(self, place: int, condition: int) -> int:
         """Return the lexer state in which the next terminal begins, or -1 if nothing can follow."""
-        key = (place, condition)
-        found = self._entries.get(key)
-        if found is None:
-            found = self._entries[key] = self._find_entry(place, condition)
-        return found
-
-    def union(self, places: tuple[int, ...]) -> int:
-        """Return the place that is the union of ``places``."""
-        return places[0] if len(places) == 1 else self.graph.union((), places)
-
-    def embedded_at(self, place: int) -> list[tuple[int, int]]:
-        """Return the embedded terminals that may begin at a place, each with the place after it."""
-        out: list[tuple[int, int]] = []
-        if self.embedded:
-            for terminal in sorted(self.graph.expected(place)):
-                if terminal not in self.embedded:
-                    continue
-                after = self.graph.shift(place, terminal)
-                if self.is_free or self._can_finish(after, self._lookahead.anything):
-                    out.append((terminal, after))
-        return out
-
-    # -- the beginnings of terminals ------------------------------------------------------------
-
-    def _find_entry(self, place: int, condition: int) -> int:
         if self.is_free:
             states = self.graph.shapes[place]
             if not states and not self.graph.accepting[place]:
@@ -843,6 +803,24 @@ class CfgFrame(Frame):
         chosen += self._chosen(place, condition, doubtful)
         q = self.lexer.entry(tuple(sorted(chosen, key=lambda e: e[0])), condition)
         return q if self.lexer.continues(q) else -1
+
+    def union(self, places: tuple[int, ...]) -> int:
+        """Return the place that is the union of ``places``."""
+        return places[0] if len(places) == 1 else self.graph.union((), places)
+
+    def embedded_at(self, place: int) -> list[tuple[int, int]]:
+        """Return the embedded terminals that may begin at a place, each with the place after it."""
+        out: list[tuple[int, int]] = []
+        if self.embedded:
+            for terminal in sorted(self.graph.expected(place)):
+                if terminal not in self.embedded:
+                    continue
+                after = self.graph.shift(place, terminal)
+                if self.is_free or self._can_finish(after, self._lookahead.anything):
+                    out.append((terminal, after))
+        return out
+
+    # -- the beginnings of terminals ------------------------------------------------------------
 
     def _fine(self, place: int) -> tuple[frozenset[int], frozenset[int]]:
         """Split the terminals that may begin at a place: those after any end of which the text can
@@ -875,19 +853,15 @@ class CfgFrame(Frame):
             found = self._answered[shape, answers] = fine, frozenset(terminals).difference(fine)
         return found
 
+    @cached_method
     def _met(self, condition: int) -> tuple[frozenset[int], frozenset[int]]:
         """Return the terminals for which every first character meets a condition, and those for
         which only some do."""
-        found = self._met_by.get(condition)
-        if found is None:
-            every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
-            is_met = {t: self.lexer.is_met_at_once(t, condition) for t in every}
-            met = (
-                every if condition == self._lookahead.anything else [t for t in every if is_met[t]]
-            )
-            unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
-            found = self._met_by[condition] = frozenset(met), unclear
-        return found
+        every = [t for t, start in enumerate(self.lexer.terminals.starts) if start >= 0]
+        is_met = {t: self.lexer.is_met_at_once(t, condition) for t in every}
+        met = every if condition == self._lookahead.anything else [t for t in every if is_met[t]]
+        unclear = frozenset(t for t in every if is_met[t] is False).difference(met)
+        return frozenset(met), unclear
 
     def _chosen(self, place: int, condition: int, expected: frozenset[int]) -> list[Expected]:
         """Return which of the terminals may begin at a place, and how they may end."""

@@ -31,6 +31,7 @@ from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .terminals import Terminals
 
@@ -68,8 +69,6 @@ class AtomBytes:
         self._ascii: dict[int, list[int]] = {
             1 << minterm: found for minterm, found in ground.items()
         }
-        self._widths: dict[int, int] = {}
-        self._begins: dict[int, int] = {}
 
     def ascii(self, minterms: int) -> list[int]:
         """Return the ASCII characters of the minterms in a mask."""
@@ -80,25 +79,21 @@ class AtomBytes:
             self._ascii[minterms] = found
         return found
 
+    @cached_method
     def first(self, minterms: int) -> int:
         """Return the first bytes of characters of the minterms, as a mask."""
-        found = self._begins.get(minterms)
-        if found is None:
-            found = 0
-            for minterm in bits(minterms):
-                found |= self.of_minterm.get(minterm, 0)
-            for reach, mask in self.leads_of.items():
-                if reach & minterms:
-                    found |= mask
-            self._begins[minterms] = found
+        found = 0
+        for minterm in bits(minterms):
+            found |= self.of_minterm.get(minterm, 0)
+        for reach, mask in self.leads_of.items():
+            if reach & minterms:
+                found |= mask
         return found
 
+    @cached_method
     def width(self, minterms: int) -> int:
         """Return roughly the number of bytes of characters of the minterms."""
-        found = self._widths.get(minterms)
-        if found is None:
-            found = self._widths[minterms] = sum(self._spellings.get(a, 4) for a in bits(minterms))
-        return found
+        return sum(self._spellings.get(a, 4) for a in bits(minterms))
 
 
 Outcome = tuple[tuple[int, tuple[int, ...]], ...]
@@ -143,7 +138,6 @@ class TerminalSets:
         self.conditions_of: list[tuple[int, ...]] = []
         self._outcome_ids: dict[Outcome, int] = {}
         self._alive: dict[tuple[int, int, int], bool] = {}
-        self._is_free_of: dict[tuple[int, int], bool] = {}
 
     def variant(self, variant: Expected) -> int:
         """Return the number of a terminal with the conditions under which it may end."""
@@ -301,14 +295,11 @@ class TerminalSets:
         possible, settling = rest.possible(condition)
         return not first & possible & ~settling if first & possible else None
 
+    @cached_method
     def is_free_of(self, terminal: int, condition: int) -> bool:
         """Return whether each first character of a terminal settles ``condition``."""
-        key = (terminal, condition)
-        found = self._is_free_of.get(key)
-        if found is None:
-            left = self.terminals.first(terminal) & ~self.terminals.lookahead.settling(condition)
-            found = self._is_free_of[key] = not left
-        return found
+        left = self.terminals.first(terminal) & ~self.terminals.lookahead.settling(condition)
+        return not left
 
 
 _NEAR = 50
@@ -326,7 +317,6 @@ class TerminalEnds:
         self._encoding = encoding
         self._known: dict[tuple[int, int, int], tuple[dict[int, Text], bool, int]] = {}
         self._known_near: dict[tuple[int, int, int], dict[int, Text]] = {}
-        self._known_inside: dict[tuple[Inside, bool], dict[tuple[int, int], Text]] = {}
         self._characters: dict[int, bytes] = {}
 
     def from_state(
@@ -360,19 +350,17 @@ class TerminalEnds:
             return {}
         return self._ends(terminal, start, condition, near)
 
-    def inside(self, inside: Inside, near: bool = False) -> dict[tuple[int, int], Text]:
+    @cached_method
+    def inside(self, inside: Inside, near: bool) -> dict[tuple[int, int], Text]:
         """Map each (terminal, condition) that can end from a lexer state to the fewest bytes; with
         ``near``, only some near ones."""
-        found = self._known_inside.get((inside, near))
-        if found is None:
-            found = {}
-            for v, state, condition, text in self._completed(inside):
-                for end, more in self._ends(v, state, condition, near).items():
-                    key = (self._sets.variants[v][0], end)
-                    whole = put(text, more)
-                    if key not in found or len(whole) < len(found[key]):
-                        found[key] = whole
-            self._known_inside[inside, near] = found
+        found: dict[tuple[int, int], Text] = {}
+        for v, state, condition, text in self._completed(inside):
+            for end, more in self._ends(v, state, condition, near).items():
+                key = (self._sets.variants[v][0], end)
+                whole = put(text, more)
+                if key not in found or len(whole) < len(found[key]):
+                    found[key] = whole
         return found
 
     def shortest_beginning(self, terminal: int, minterms: int) -> tuple[Text, int]:
@@ -532,14 +520,8 @@ class Lexer(Leaf):
         self.encoding = self._encoding = Utf8(terminals.alphabet)
         self.ends = TerminalEnds(sets, self.encoding)
         self._minterm_bytes = AtomBytes(terminals.alphabet, self.encoding)
-        self._splits: dict[int, tuple[int, ...]] = {}
-        self._masks: dict[int, int] = {}
         self._loop_masks: dict[int, int] = {}
-        self._begun: dict[int, tuple[int, ...]] = {}
         self._steps_taken: dict[int, int] = {}
-        self._continuing: dict[int, bool] = {}
-        self._under: dict[int, int] = {}
-        self._staying: dict[int, bytes] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
         self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
 
@@ -584,54 +566,45 @@ class Lexer(Leaf):
             return 64
         return self._minterm_bytes.width(self._sets.live(symbol))
 
+    @cached_method
     def split(self, q: int) -> tuple[int, ...]:
         """Return states that together are equivalent to ``q``. Each terminal with very many
         continuations gets a separate state, so that all states that contain it share its walks."""
-        found = self._splits.get(q)
-        if found is None:
-            symbol, node = self._keys[q]
-            condition, threads = self._sets.keys[symbol]
-            wide = [t for t in threads if self._is_wide(t[1])] if len(threads) > 1 else []
-            found = (q,)
-            if wide:
-                narrow = [t for t in threads if t not in wide]
-                groups = [[t] for t in wide] + ([narrow] if narrow else [])
-                found = tuple(self.state((self._sets.state(condition, g), node)) for g in groups)
-            self._splits[q] = found
-        return found
+        symbol, node = self._keys[q]
+        condition, threads = self._sets.keys[symbol]
+        wide = [t for t in threads if self._is_wide(t[1])] if len(threads) > 1 else []
+        if not wide:
+            return (q,)
+        narrow = [t for t in threads if t not in wide]
+        groups = [[t] for t in wide] + ([narrow] if narrow else [])
+        return tuple(self.state((self._sets.state(condition, g), node)) for g in groups)
 
+    @cached_method
     def begun(self, q: int) -> tuple[int, ...]:
         """Return states that together are equivalent to ``q``, if all its terminals begin there:
         one for each terminal, without conditions that do not affect it."""
-        found = self._begun.get(q)
-        if found is None:
-            condition, threads, node = self.threads(q)
-            terminals, anything = self.terminals, self.terminals.lookahead.anything
-            found = (q,)
-            if node == GROUND and all(
-                state == terminals.starts[self._sets.variants[v][0]] for v, state in threads
-            ):
-                states: list[int] = []
-                for v, state in threads:
-                    is_met = v < len(terminals.starts) and self.is_free_of(v, condition)
-                    symbol = self._sets.state(anything if is_met else condition, ((v, state),))
-                    states.append(self.state((symbol, GROUND)))
-                found = tuple(states)
-            self._begun[q] = found
-        return found
+        condition, threads, node = self.threads(q)
+        terminals, anything = self.terminals, self.terminals.lookahead.anything
+        if node != GROUND or any(
+            state != terminals.starts[self._sets.variants[v][0]] for v, state in threads
+        ):
+            return (q,)
+        states: list[int] = []
+        for v, state in threads:
+            is_met = v < len(terminals.starts) and self.is_free_of(v, condition)
+            symbol = self._sets.state(anything if is_met else condition, ((v, state),))
+            states.append(self.state((symbol, GROUND)))
+        return tuple(states)
 
+    @cached_method
     def first_bytes(self, q: int) -> int:
         """Return the bytes that can follow, as a mask."""
-        found = self._masks.get(q)
-        if found is None:
-            symbol, node = self._keys[q]
-            found = 0
-            if node == GROUND:
-                found = self._minterm_bytes.first(self._sets.live(symbol))
-            else:
-                for byte in self.row(q):
-                    found |= 1 << byte
-            self._masks[q] = found
+        symbol, node = self._keys[q]
+        if node == GROUND:
+            return self._minterm_bytes.first(self._sets.live(symbol))
+        found = 0
+        for byte in self.row(q):
+            found |= 1 << byte
         return found
 
     def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
@@ -689,30 +662,25 @@ class Lexer(Leaf):
             mask |= self.mask_under(condition)
         return mask
 
+    @cached_method
     def mask_under(self, condition: int) -> int:
         """Return the bytes that may follow under ``condition``, as a mask."""
-        found = self._under.get(condition)
-        if found is None:
-            rest = self.terminals.lookahead
-            found = _EVERY_BYTE
-            if condition != rest.anything:
-                found = self._minterm_bytes.first(rest.possible(condition)[0])
-            self._under[condition] = found
-        return found
+        rest = self.terminals.lookahead
+        if condition == rest.anything:
+            return _EVERY_BYTE
+        return self._minterm_bytes.first(rest.possible(condition)[0])
 
+    @cached_method
     def continues(self, q: int) -> bool:
         """Return whether any byte may follow ``q``."""
-        found = self._continuing.get(q)
-        if found is None:
-            symbol, node = self._keys[q]
-            condition, threads = self._sets.keys[symbol]
-            # Inside a character there is always a continuation.
-            found = self._continuing[q] = node != GROUND or any(
-                self._sets.is_alive(v, to, after)
-                for v, state in threads
-                for _, to, after in self._sets.steps(state, condition)
-            )
-        return found
+        symbol, node = self._keys[q]
+        condition, threads = self._sets.keys[symbol]
+        # Inside a character there is always a continuation.
+        return node != GROUND or any(
+            self._sets.is_alive(v, to, after)
+            for v, state in threads
+            for _, to, after in self._sets.steps(state, condition)
+        )
 
     def step(self, q: int, byte: int) -> int:
         """Return the state after ``byte``, or -1. Makes no row for a single step."""
@@ -748,20 +716,18 @@ class Lexer(Leaf):
             q = to
         return q, i
 
+    @cached_method
     def staying(self, q: int) -> bytes:
         """Return the bytes below 128 that lead from ``q`` back to ``q`` and may not follow an end
         of a terminal there. Runs of them are read at once."""
-        found = self._staying.get(q)
-        if found is None:
-            symbol, node = self._keys[q]
-            back = 0
-            for mask, to in self._sets.moves(symbol) if node == GROUND else ():
-                if to == symbol:
-                    back |= mask
-            under = self.following(self.labels[q]) if self.labels[q] >= 0 else 0
-            inside = self._minterm_bytes.ascii(back)
-            found = self._staying[q] = bytes([b for b in inside if not under >> b & 1])
-        return found
+        symbol, node = self._keys[q]
+        back = 0
+        for mask, to in self._sets.moves(symbol) if node == GROUND else ():
+            if to == symbol:
+                back |= mask
+        under = self.following(self.labels[q]) if self.labels[q] >= 0 else 0
+        inside = self._minterm_bytes.ascii(back)
+        return bytes([b for b in inside if not under >> b & 1])
 
     def _add_characters(self, row: dict[int, int], symbol: int, minterms: int) -> None:
         """Add to a row the ASCII characters of the minterms with which ``symbol`` moves."""

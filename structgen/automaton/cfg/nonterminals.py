@@ -26,6 +26,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from structgen.automaton.bits import bits
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 Rule = tuple[int, tuple[int, ...]]
 """A nonterminal, and a sequence of symbols for it."""
@@ -266,7 +267,6 @@ class NonterminalAutomata:
         self._found: dict[int, dict[int, dict[Item, None]]] = {}
         self._at_left_edge: dict[int, set[int]] = {}
         self._below: list[set[int]] = [set() for _ in range(n)]
-        self._corners: dict[int, frozenset[int]] = {}
         for lhs, rhs in loops.rules:
             rests: list[int] = []  # the cells after each of its symbols, made on demand
             for i, symbol in enumerate(rhs):
@@ -285,8 +285,6 @@ class NonterminalAutomata:
         self._edges: list[dict[int, int] | None] = []
         self._symbols: list[Mapping[int, list[Item]] | None] = []
         self._gone: dict[int, int] = {}
-        self._starts: dict[int, dict[int, int]] = {}
-        self._first: dict[int, frozenset[int]] = {}
         self._followed: list[dict[Item, tuple[frozenset[Item], bool]]] = [{} for _ in range(n)]
         self._loops: dict[int, int] = {}
         self.origin = self.start(n - 1)[mark] if self.productive[n - 1] else -1
@@ -309,25 +307,19 @@ class NonterminalAutomata:
             rests.append(cell)
         return rests[::-1]
 
+    @cached_method
     def first(self, goal: int) -> frozenset[int]:
         """Return the terminals with which ``goal`` may begin."""
-        found = self._first.get(goal)
-        if found is None:
-            corners = self._corners_of(goal)
-            WORK.spend(1 + (len(corners) >> 4))
-            found = self._first[goal] = frozenset().union(
-                *(self._at_left_edge.get(lhs, ()) for lhs in corners)
-            )
-            WORK.hold(250 + 60 * len(found))
+        corners = self._corners_of(goal)
+        WORK.spend(1 + (len(corners) >> 4))
+        found = frozenset().union(*(self._at_left_edge.get(lhs, ()) for lhs in corners))
+        WORK.hold(250 + 60 * len(found))
         return found
 
+    @cached_method
     def start(self, goal: int) -> dict[int, int]:
         """Map each terminal with which ``goal`` may begin to the state after it."""
-        found = self._starts.get(goal)
-        if found is None:
-            found = {t: self.go(~goal, t) for t in sorted(self.first(goal))}
-            self._starts[goal] = found
-        return found
+        return {t: self.go(~goal, t) for t in sorted(self.first(goal))}
 
     def symbols(self, state: int) -> Mapping[int, list[Item]]:
         """Return the symbols that may follow, each with the state after it.
@@ -444,13 +436,12 @@ class NonterminalAutomata:
             loop = self._loops[goal] = self._state(goal, self._at_edge(goal, ~goal), True)
         return state == loop
 
+    @cached_method
     def _corners_of(self, goal: int) -> frozenset[int]:
         """Return the nonterminals that can be at the left edge of ``goal``."""
-        found = self._corners.get(goal)
-        if found is None:
-            found = self._corners[goal] = _reachable(goal, self._below)
-            WORK.spend(1 + (len(found) >> 1))
-            WORK.hold(250 + 60 * len(found))
+        found = _reachable(goal, self._below)
+        WORK.spend(1 + (len(found) >> 1))
+        WORK.hold(250 + 60 * len(found))
         return found
 
     def _at_edge(self, goal: int, symbol: int) -> list[Item]:

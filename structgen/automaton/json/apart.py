@@ -27,6 +27,7 @@ from structgen.automaton.schema.array_spec import forgetting, is_forgotten
 from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
+from structgen.storage import cached_method
 
 from .language import MAX_LISTED, Language
 from .whitespace import CLOSE, array_leaf
@@ -108,8 +109,6 @@ class Apart(Frame):
         self._states: list[State] = []
         self._state_ids: dict[State, int] = {}
         self._writable: dict[Hashable, bool] = {}
-        self._groups_of: dict[tuple[Place, int], dict[Any, Alive]] = {}
-        self._fitting: dict[int, bool] = {}
         self._begun: dict[tuple[int, ...], Alive] = {(): ()}
         self._found: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
 
@@ -183,27 +182,22 @@ class Apart(Frame):
             self._begun[numbers] = found
         return found
 
+    @cached_method
     def _has(self, number: int) -> bool:
-        found = self._fitting.get(number)
-        if found is None:
-            WORK.spend(5)
-            found = self._fitting[number] = self.plan.holds(self._language.numbered.values[number])
-        return found
+        WORK.spend(5)
+        return self.plan.holds(self._language.numbered.values[number])
 
+    @cached_method
     def _groups(self, place: Place, label: int) -> dict[Any, Alive]:
         """Group the values that have a part with this label by that part."""
-        key = place, label
-        found = self._groups_of.get(key)
-        if found is None:
-            at, alive, _ = place
-            WORK.spend(1 + (len(alive) >> 2))
-            lists: dict[Any, list[int]] = {}
-            for number in alive:
-                if self._continues(number, at, label):
-                    lists.setdefault(self._key(number, label), []).append(number)
-            found = self._groups_of[key] = {part: (*group,) for part, group in lists.items()}
-            WORK.hold(200 + 100 * len(found))
-        return found
+        at, alive, _ = place
+        WORK.spend(1 + (len(alive) >> 2))
+        lists: dict[Any, list[int]] = {}
+        for number in alive:
+            if self._continues(number, at, label):
+                lists.setdefault(self._key(number, label), []).append(number)
+        WORK.hold(200 + 100 * len(lists))
+        return {part: (*group,) for part, group in lists.items()}
 
     def spare(self, place: Place) -> bool:
         """Return whether the object or array can be closed without equalling any of the values."""
@@ -509,25 +503,22 @@ class ApartObject(Apart):
         super().__init__(language, plan)
         self._n_names = len(plan.names)
         self._index = {name: label for label, name in enumerate(plan.names)}
-        self._values: dict[int, tuple[dict[str, Any], int, Others]] = {}
         # The values that have an unnamed key; and for values that end here, their unnamed members.
         self._having: dict[tuple[Alive, str], Alive] = {}
         self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
 
+    @cached_method
     def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
         """Return a value's members by `json_key`, a bit mask of its named members, and the
         others."""
-        found = self._values.get(number)
-        if found is None:
-            WORK.hold(400)
-            members = dict(self._language.numbered.keys[number][1])
-            named = 0
-            for name in members:
-                if name in self._index:
-                    named |= 1 << self._index[name]
-            others = frozenset([m for m in members.items() if m[0] not in self._index])
-            found = self._values[number] = members, named, others
-        return found
+        WORK.hold(400)
+        members = dict(self._language.numbered.keys[number][1])
+        named = 0
+        for name in members:
+            if name in self._index:
+                named |= 1 << self._index[name]
+        others = frozenset([m for m in members.items() if m[0] not in self._index])
+        return members, named, others
 
     def _label(self, at: int, outcome: int) -> int:
         return outcome - 1

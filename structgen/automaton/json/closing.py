@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 from structgen.automaton.bits import bits
@@ -23,6 +24,7 @@ from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .keys import KeySymbols
 from .language import Language
@@ -228,7 +230,6 @@ class Closing:
         self.spare = SpareKeys(table)
         self._part_names: dict[Rule, int] = {}
         self._needs: dict[Rule, Rule] = {}
-        self._first_steps: dict[Rule, FirstStep] = {}
         self._plain_ends = PlainEnds(language, table)
         self._known: dict[State, Members | None] = {}
         self._witnesses: dict[State, Members | None] = {}
@@ -385,18 +386,16 @@ class Closing:
             found = self._needs[rule] = self._book.part_of(rule, kept)
         return found
 
+    @cached_method
     def _first_step(self, rule: Rule) -> FirstStep:
         """Return where to begin with ``rule``."""
-        step = self._first_steps.get(rule)
-        if step is None:
-            parts = rule.parts if rule.kind == "all" else (rule,)
-            named = (p for p in parts if p.kind == "some" and p.detail[0].name is not None)
-            wanted = next(named, None)
-            choices = [p for p in parts if p.is_choice]
-            clause = None if wanted else min(choices, key=lambda part: part.size, default=None)
-            others = tuple([part for part in parts if part is not clause])
-            step = self._first_steps[rule] = FirstStep(wanted, clause, others)
-        return step
+        parts = rule.parts if rule.kind == "all" else (rule,)
+        named = (p for p in parts if p.kind == "some" and p.detail[0].name is not None)
+        wanted = next(named, None)
+        choices = [p for p in parts if p.is_choice]
+        clause = None if wanted else min(choices, key=lambda part: part.size, default=None)
+        others = tuple([part for part in parts if part is not clause])
+        return FirstStep(wanted, clause, others)
 
     def _key(self, state: State) -> State:
         """Return the key of a cached result."""
@@ -557,15 +556,12 @@ class Closing:
             value = self._value(table.conjunctions[label])
             if value is not None:
                 out.append(self._member(label, table.names[label], value))
-        values: dict[int, Text | None] = {}
 
+        @cache
         def value_after(matched: int) -> Text | None:
-            if matched not in values:
-                label = table.label_of(matched)
-                settles = table.touching(label) & rule.support
-                owed = table.conjunctions[label]
-                values[matched] = None if settles else self._value(owed)
-            return values[matched]
+            label = table.label_of(matched)
+            settles = table.touching(label) & rule.support
+            return None if settles else self._value(table.conjunctions[label])
 
         unnamed = 0
         for name, matched in self.spare.many(keys, number):

@@ -33,6 +33,7 @@ from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edg
 from structgen.automaton.texts import Text, joined, put
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .whitespace import CLOSE, ITEM, Indentation, Whitespace, before_key, kept, whitespace
 
@@ -76,7 +77,6 @@ class NameTrie:
         self.first: list[int] = []
         self.beyond: list[int] = []
         self._ids: dict[int, int] = {}  # by depth and the first string
-        self._children: dict[int, dict[int, int]] = {}
         self.ends: list[int] = []
         self.depth: list[int] = []
         self._node(0, len(names), 0)
@@ -85,7 +85,6 @@ class NameTrie:
         self.is_plain = (
             text.isascii() and text.isprintable() and '"' not in text and "\\" not in text
         )
-        self._rests: dict[int, dict[str, int]] = {}
 
     def _node(self, first: int, beyond: int, depth: int) -> int:
         """Return the node of the sorted strings ``first`` to ``beyond``, which share a prefix."""
@@ -107,14 +106,11 @@ class NameTrie:
         """Its size in bytes, roughly."""
         return 500 * len(self.ends) + 100 * len(self.texts)
 
+    @cached_method
     def children(self, node: int) -> dict[int, int]:
         """Return the children of ``node`` by minterm."""
-        found = self._children.get(node)
-        if found is None:
-            minterm = self._alphabet.minterm
-            found = {minterm(ord(char)): child for char, child in self.by_character(node)}
-            self._children[node] = found
-        return found
+        minterm = self._alphabet.minterm
+        return {minterm(ord(char)): child for char, child in self.by_character(node)}
 
     def by_character(self, node: int) -> Iterator[tuple[str, int]]:
         """Yield the children of ``node``, each with its character."""
@@ -160,14 +156,11 @@ class NameTrie:
         text = self._sorted[self.first[node]]
         return self.texts[index].startswith(text[: self.depth[node]])
 
+    @cached_method
     def rests(self, node: int) -> dict[str, int]:
         """Return the rest of each string that goes through ``node``, and its index."""
-        found = self._rests.get(node)
-        if found is None:
-            depth = self.depth[node]
-            found = {self.texts[index][depth:]: index for index in self.below(node)}
-            self._rests[node] = found
-        return found
+        depth = self.depth[node]
+        return {self.texts[index][depth:]: index for index in self.below(node)}
 
 
 class ByteEdges(dict[int, tuple[tuple[int, int], ...]]):

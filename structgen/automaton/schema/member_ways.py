@@ -17,6 +17,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import ALL_TYPES, ARRAY, OBJECT, STRING, Node
+from structgen.storage import cached_method
 
 from .conjunctions import types_of
 from .language import Schema
@@ -374,7 +375,6 @@ class MemberWays:
         self._book = language.book
         self._table = table
         self._n_names = len(table.names)
-        self._flat: dict[int, bool] = {}
         self._ways: dict[tuple[Rule, int, int], list[tuple[int, Rule]]] = {}
         # By conjunction, the requirements on values to which it applies.
         self._starts: dict[int, Requirements] = {}
@@ -460,16 +460,13 @@ class MemberWays:
         asked = {fact.detail[1] >> 1 for fact in book.facts_in(touched)}
         return len(asked) <= MOST_FEW and all(map(self._is_flat, asked))
 
+    @cached_method
     def _is_flat(self, number: int) -> bool:
         """Return whether a node has no requirements inside a value, and no applicators."""
-        found = self._flat.get(number)
-        if found is None:
-            node = self._language.nodes[number]
-            found = not (
-                node.applies_in_place or node.speaks_of_objects or node.speaks_of_arrays
-            ) and (node.enum is None or node.is_list)
-            self._flat[number] = found
-        return found
+        node = self._language.nodes[number]
+        if node.applies_in_place or node.speaks_of_objects or node.speaks_of_arrays:
+            return False
+        return node.enum is None or node.is_list
 
     def _ways_owing(self, rule: Rule, label: int, owed: int) -> list[tuple[int, Rule]]:
         """Like `ways`, for a value that must satisfy the conjunction ``owed`` in any case."""

@@ -28,6 +28,7 @@ from structgen.grammar.json_schema import (
     TRUE,
     Node,
 )
+from structgen.storage import cached_method
 
 from .strings import listed_words
 
@@ -56,7 +57,6 @@ class Listings:
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
         self._known: dict[int, Listing | None] = {}
-        self._words: dict[int, frozenset[str] | None] = {}
 
     def of(self, requirement: int, hops: int = 0) -> Listing | None:
         """Return the values that can meet ``requirement``; None if these are not a plain list."""
@@ -109,16 +109,14 @@ class Listings:
         node = self._nodes[requirement >> 1]
         return bool(node.types & STRING) and _OF_STRINGS.isdisjoint(vars(node))
 
+    @cached_method
     def words(self, number: int) -> frozenset[str] | None:
         """Return the strings that meet node ``number`` if its only assertion on strings is a
         pattern of few words; else None."""
-        if number not in self._words:
-            node = self._nodes[number]
-            found = None
-            if vars(node).keys() <= _PATTERN and node.types & STRING and len(node.patterns) == 1:
-                found = _texts(node.patterns[0])
-            self._words[number] = found
-        return self._words[number]
+        node = self._nodes[number]
+        if vars(node).keys() <= _PATTERN and node.types & STRING and len(node.patterns) == 1:
+            return _texts(node.patterns[0])
+        return None
 
 
 _PATTERN = frozenset(("_place", "types", "patterns"))

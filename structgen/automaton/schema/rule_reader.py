@@ -17,6 +17,7 @@ from structgen.automaton.work import WORK
 from structgen.errors import check_limit
 from structgen.grammar import ir
 from structgen.grammar.json_schema import FALSE, HOLDING, OBJECT, TRUE, Keys, Node, json_key, mapped
+from structgen.storage import cached_method
 
 from . import evaluate
 from .conjunctions import Barred
@@ -53,7 +54,6 @@ class RuleReader:
         self._string_language = string_language
         self._outlines = outlines
         self._known: dict[int, Rule | None] = {}
-        self._own: dict[int, Rule] = {}
         self._alike: dict[int, int] = {}
         self._contents: dict[tuple[Any, ...], int] = {}
 
@@ -92,12 +92,10 @@ class RuleReader:
             ways.append(book.all([rule, *(other.negated for other in beside if other is not None)]))
         return book.any(ways)
 
+    @cached_method
     def own(self, number: int) -> Rule:
         """Return the rule of the assertions of node ``number``, without its applicators."""
-        rule = self._own.get(number)
-        if rule is None:
-            rule = self._own[number] = self.book.all(self._assertions(self._nodes[number]))
-        return rule
+        return self.book.all(self._assertions(self._nodes[number]))
 
     def names(self, requirement: int) -> dict[str, None]:
         """Return the properties that ``requirement`` lists, in order, through its applicators."""

@@ -30,7 +30,7 @@ from typing import NoReturn, TypeAlias
 from structgen.errors import GrammarError, PatternError, did_you_mean
 from structgen.grammar import ir, reading, regex
 from structgen.grammar.regex import tree
-from structgen.storage import IdentityMap
+from structgen.storage import IdentityMap, cached_method
 
 from . import embedded, foreign
 from .embedded import Given
@@ -164,7 +164,6 @@ class _Builder:
         self._captures = captures
         self._text = text
         self._terminals: list[ir.AnyTerminal] = []
-        self._numbers: dict[ir.Regex, int] = {}  # of terminals
         self._nonterminals: dict[str, int] = {}
         self._lowered: dict[tuple[int, tuple[int, ...]], None] = {}
         self._made: dict[Expression, int] = {}
@@ -428,13 +427,11 @@ class _Builder:
                 self._todo.append(name)
         return found
 
+    @cached_method
     def _terminal(self, pattern: ir.Regex) -> int:
-        found = self._numbers.get(pattern)
-        if found is None:
-            name = _written(pattern)
-            name = name if len(name) <= 40 else name[:39] + "…"
-            found = self._numbers[pattern] = self.place(ir.Terminal(name, pattern))
-        return found
+        name = _written(pattern)
+        name = name if len(name) <= 40 else name[:39] + "…"
+        return self.place(ir.Terminal(name, pattern))
 
     def place(self, terminal: ir.AnyTerminal) -> int:
         """Return the number of a terminal; add it if it is new."""

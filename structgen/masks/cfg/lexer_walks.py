@@ -41,7 +41,7 @@ from structgen.masks.leaf_walks import TrieWalk, walker_of
 from structgen.masks.node_sets import NODE_BITS, Node, NodeSet, NodeSets
 from structgen.masks.text.character_arrays import pre_order
 from structgen.masks.walk_store import ROOT, LeafWalk, WalkStore
-from structgen.storage import GenerationalCache, array_cache, fork_safe
+from structgen.storage import GenerationalCache, array_cache, cached_method, fork_safe
 from structgen.vocabulary import Trie, Vocabulary, view
 
 Bits: TypeAlias = npt.NDArray[np.uint32]
@@ -322,7 +322,6 @@ class Order:
         self._known: GenerationalCache[bytes, ByteRuns] = store.cache()
         self._charge = store.charge
         self._common = frozenset(COMMON)
-        self._tails: list[bytes] | None = None
 
     def runs(self, inside: bytes) -> ByteRuns:
         """Return the runs of a class of bytes, given by `members`.
@@ -436,20 +435,19 @@ class Order:
             found += node.size
         return found
 
+    @cached_method
     def tails(self) -> list[bytes]:
         """Return the beginnings of characters that are cut by the end of some token."""
-        if self._tails is None:
-            trie = self._trie
-            found: set[bytes] = set()
-            cut = np.flatnonzero(self.is_inside & (np.diff(trie.token_start) > 0))
-            for node in cut.tolist():
-                out = bytearray()
-                while self.is_inside[node]:
-                    out.append(int(trie.byte[node]))
-                    node = int(trie.parent[node])
-                found.add(bytes(out[::-1]))
-            self._tails = sorted(found)
-        return self._tails
+        trie = self._trie
+        found: set[bytes] = set()
+        cut = np.flatnonzero(self.is_inside & (np.diff(trie.token_start) > 0))
+        for node in cut.tolist():
+            out = bytearray()
+            while self.is_inside[node]:
+                out.append(int(trie.byte[node]))
+                node = int(trie.parent[node])
+            found.add(bytes(out[::-1]))
+        return sorted(found)
 
 
 def _order(trie: Trie) -> array_cache.Arrays:
@@ -684,10 +682,7 @@ class Walks:
         self.n_words = (vocabulary.size + 31) // 32
         # The rows of a grammar's own lexer are counted with its states.
         self.states = StateRows(lambda: lexer, lambda _: None, lambda q: lexer.loop(q) is not None)
-        self._allowed: dict[int, npt.NDArray[np.bool_]] = {}
-        self._allowed_masks: dict[int, int] = {}
         self._anything = lexer.terminals.lookahead.anything
-        self._inside: dict[int, tuple[int, ...]] = {}
         self.known = _known(lexer, store)
         self._walks = self.known.walks
         self.charge, self.cache = store.charge, store.cache
@@ -729,19 +724,17 @@ class Walks:
         joined = tuple((outcome, self.nodes.join(nodes)) for outcome, nodes in exits.items())
         return LexerWalk(ids, rows, joined, tuple(ends), new_number())
 
+    @cached_method
     def inside_characters(self, q: int) -> tuple[int, ...]:
         """Return the states inside a character that begins in ``q`` in which a token can end."""
-        found = self._inside.get(q)
-        if found is None:
-            states: dict[int, None] = {}
-            for tail in self.order.tails():
-                at: int | None = q
-                for byte in tail:
-                    at = self.lexer.row(at).get(byte) if at is not None else None
-                if at is not None:
-                    states[at] = None
-            found = self._inside[q] = tuple(states)
-        return found
+        states: dict[int, None] = {}
+        for tail in self.order.tails():
+            at: int | None = q
+            for byte in tail:
+                at = self.lexer.row(at).get(byte) if at is not None else None
+            if at is not None:
+                states[at] = None
+        return tuple(states)
 
     # -- what may follow ---------------------------------------------------------------------------
 
@@ -752,19 +745,15 @@ class Walks:
             return found
         return found & self.lexer.mask_under(condition)
 
+    @cached_method
     def allowed_after(self, outcome: int) -> npt.NDArray[np.bool_]:
         """Return which bytes may follow an outcome: bool [256]."""
-        found = self._allowed.get(outcome)
-        if found is None:
-            found = self._allowed[outcome] = as_flags(self.allowed_mask(outcome))
-        return found
+        return as_flags(self.allowed_mask(outcome))
 
+    @cached_method
     def allowed_mask(self, outcome: int) -> int:
         """Return which bytes may follow an outcome, as a mask."""
-        found = self._allowed_masks.get(outcome)
-        if found is None:
-            found = self._allowed_masks[outcome] = self.lexer.following(outcome)
-        return found
+        return self.lexer.following(outcome)
 
     def continues(self, node: int, outcome: int) -> int:
         """Return the part of ``node`` from which some token continues as an outcome allows; -1 if

@@ -43,7 +43,7 @@ from structgen.masks.node_sets import NODE_BITS, Node
 from structgen.masks.reach import FAR, Reach
 from structgen.masks.token_masks import NO_BITS, Mask, MaskEngine, fill
 from structgen.masks.walk_store import NO_WALK, ROOT, Ids, LeafWalk, Tokens, WalkMemo, ids_of
-from structgen.storage import Caches, GenerationalCache
+from structgen.storage import Caches, GenerationalCache, cached_method
 from structgen.vocabulary import Vocabulary
 
 from .lexer_walks import (
@@ -109,11 +109,8 @@ class NonterminalWalks:
         # Facts about goal states: their terminals, the goals they call, and the first bytes of
         # both.
         self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
-        self._starts: dict[int, tuple[_Targets, int]] = {}
-        self._entries: dict[Spot, int] = {}
         self._alone: dict[int, _Target] = {}
         self._texts = frame.lexer.terminals.literals
-        self._is_neutral: dict[int, bool] = {}
         self._meeting: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(frame.ignore))
         self._spaces_begin = 0
@@ -333,12 +330,10 @@ class NonterminalWalks:
         found = self._own[state] = (terminals, calls, begins)
         return found
 
+    @cached_method
     def _start_of(self, goal: int) -> tuple[_Targets, int]:
         """Return the terminals that a goal begins with, and the bytes."""
-        found = self._starts.get(goal)
-        if found is None:
-            found = self._starts[goal] = self._targets(sorted(self._goals.first(goal)))
-        return found
+        return self._targets(sorted(self._goals.first(goal)))
 
     def _targets(self, terminals: Iterable[int]) -> tuple[_Targets, int]:
         known = self._alone
@@ -367,17 +362,12 @@ class NonterminalWalks:
             return sum({1 << byte for way in ways if way.leaf for byte in way.leaf.row(way.q)})
         return self._lexer.first_bytes(self._entry(terminal, self._anything))
 
+    @cached_method
     def _entry(self, terminal: int, condition: int) -> int:
         """Return the lexer state before one terminal."""
-        key = (terminal, condition)
-        found = self._entries.get(key)
-        if found is None:
-            if condition != self._anything and self._lexer.is_free_of(terminal, condition):
-                found = self._entry(terminal, self._anything)
-            else:
-                found = self._lexer.entry(frozenset((terminal,)), condition)
-            self._entries[key] = found
-        return found
+        if condition != self._anything and self._lexer.is_free_of(terminal, condition):
+            return self._entry(terminal, self._anything)
+        return self._lexer.entry(frozenset((terminal,)), condition)
 
     def settled(self, states: Iterable[int], condition: int) -> int:
         """Return ``condition``, or no condition if everything that can begin in goal states
@@ -412,18 +402,15 @@ class NonterminalWalks:
             self._meeting[key] = found
         return found
 
+    @cached_method
     def _is_no_matter(self, condition: int) -> bool:
         """Return whether everything that may follow ignored text meets a condition at once."""
-        found = self._is_neutral.get(condition)
-        if found is None:
-            lexer, ignore = self._lexer, self._frame.ignore
-            found = condition == self._anything or all(
-                lexer.is_free_of(t, condition)
-                for t, start in enumerate(lexer.terminals.starts)
-                if (start >= 0 or t in self._frame.embedded) and t not in ignore
-            )
-            self._is_neutral[condition] = found
-        return found
+        lexer, ignore = self._lexer, self._frame.ignore
+        return condition == self._anything or all(
+            lexer.is_free_of(t, condition)
+            for t, start in enumerate(lexer.terminals.starts)
+            if (start >= 0 or t in self._frame.embedded) and t not in ignore
+        )
 
     # -- walks ------------------------------------------------------------------------------------
 
@@ -552,9 +539,6 @@ class CfgFrameWalks(FrameWalks):
         super().__init__(machine, walker, caches)
         self._vocabulary = vocabulary
         self._named = named
-        self._named_walks: dict[NamedTokenLeaf, LeafWalk] = {}
-        self._lexers: dict[Lexer, Walks] = {}
-        self._grammars: dict[CfgFrame, NonterminalWalks] = {}
         this = weakref.ref(self)
 
         def walk_uncached(leaf: Leaf, q: int, node: Node, memo: WalkMemo) -> LeafWalk:
@@ -564,27 +548,23 @@ class CfgFrameWalks(FrameWalks):
 
         self._walk_uncached = walk_uncached
 
+    @cached_method
     def of_lexer(self, lexer: Lexer) -> Walks:
         """Return the walks of a grammar's terminals."""
-        found = self._lexers.get(lexer)
-        if found is None:
-            found = self._lexers[lexer] = Walks(lexer, self._vocabulary)
-        return found
+        return Walks(lexer, self._vocabulary)
 
+    @cached_method
     def of_grammar(self, frame: CfgFrame) -> NonterminalWalks:
         """Return the walks of a grammar's rules."""
-        found = self._grammars.get(frame)
-        if found is None:
-            this = weakref.ref(self)
+        this = weakref.ref(self)
 
-            def inner(ways: tuple[Alternative, ...], node: Node) -> tuple[Tokens, Node]:
-                walks = this()
-                assert walks is not None, "what is walked belongs to it"
-                return walks._walk_ways(ways, node, walks._most_room)[:2]
+        def inner(ways: tuple[Alternative, ...], node: Node) -> tuple[Tokens, Node]:
+            walks = this()
+            assert walks is not None, "what is walked belongs to it"
+            return walks._walk_ways(ways, node, walks._most_room)[:2]
 
-            walks, n_words = self.of_lexer(frame.lexer), self._store.n_words
-            found = self._grammars[frame] = NonterminalWalks(frame, walks, n_words, inner)
-        return found
+        walks, n_words = self.of_lexer(frame.lexer), self._store.n_words
+        return NonterminalWalks(frame, walks, n_words, inner)
 
     def of_rules(self, configurations: Sequence[Configuration]) -> RuleWalks:
         """Return the walks of configurations with whole tokens, if all stacks share them."""
@@ -620,16 +600,14 @@ class CfgFrameWalks(FrameWalks):
         self._store.used += len(found[1]) + 400
         return found
 
+    @cached_method
     def _named_walk(self, leaf: NamedTokenLeaf) -> LeafWalk:
         """Return the walk of the leaf of named tokens at the start of a token."""
-        found = self._named_walks.get(leaf)
-        if found is None:
-            end = leaf.start
-            while leaf.row(end):
-                (end,) = leaf.row(end).values()
-            tokens = self._named.ids[leaf.named].tobytes()
-            found = self._named_walks[leaf] = None, tokens, (), (end,)
-        return found
+        end = leaf.start
+        while leaf.row(end):
+            (end,) = leaf.row(end).values()
+        tokens = self._named.ids[leaf.named].tobytes()
+        return None, tokens, (), (end,)
 
 
 class CfgMaskEngine(MaskEngine):

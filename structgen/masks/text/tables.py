@@ -20,6 +20,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.regex import SymbolAutomaton
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import RowTable, distinct, ranges, starts_of
+from structgen.storage import cached_method
 from structgen.vocabulary import view
 
 from .character_arrays import CharacterArrays, CountedTokens, Int32
@@ -144,7 +145,6 @@ class TextTables:
         self.n_minterms = symbols.alphabet.n_minterms
         self.points = characters.points_of(symbols.alphabet)
         self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
-        self._tables: dict[int, npt.NDArray[np.int64]] = {}
 
     @functools.cached_property
     def rows(self) -> TransitionTable:
@@ -158,14 +158,12 @@ class TextTables:
             found = out.quotes[label] = np.zeros(len(self.characters.arrays.quotes), bool)
         return found
 
+    @cached_method
     def table(self, state: int) -> npt.NDArray[np.int64]:
         """Return the next state by minterm; the last entry is for bytes that are not text."""
-        table = self._tables.get(state)
-        if table is None:
-            table = np.full(self.n_minterms + 1, DEAD, np.int64)
-            spread(table, self.symbols.moves(state))
-            self._tables[state] = table
-            self.characters.charge(table.nbytes + 200)
+        table = np.full(self.n_minterms + 1, DEAD, np.int64)
+        spread(table, self.symbols.moves(state))
+        self.characters.charge(table.nbytes + 200)
         return table
 
     def narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
