@@ -262,23 +262,20 @@ class CompileLimitExceeded(OutputTypeError):
         self.path = path
         self._message = message
 
+    def _with(self, message: str, path: str | None) -> CompileLimitExceeded:
+        return CompileLimitExceeded(message, limit=self.limit, actual=self.actual, path=path)
+
     def inside(self, where: str) -> CompileLimitExceeded:
         """See `OutputTypeError`."""
-        return CompileLimitExceeded(
-            f"{where}: {self._message}", limit=self.limit, actual=self.actual, path=self.path
-        )
+        return self._with(f"{where}: {self._message}", self.path)
 
     def again(self) -> CompileLimitExceeded:
         """Return a new error with the same message and attributes."""
-        return CompileLimitExceeded(
-            self._message, limit=self.limit, actual=self.actual, path=self.path
-        )
+        return self._with(self._message, self.path)
 
     def at(self, path: str) -> CompileLimitExceeded:
         """Return the same error with a path; the error itself if it has one."""
-        if self.path is not None:
-            return self
-        return CompileLimitExceeded(self._message, limit=self.limit, actual=self.actual, path=path)
+        return self if self.path is not None else self._with(self._message, path)
 
 
 def check_limit(actual: int, limit: int, message: str) -> None:

@@ -31,7 +31,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
@@ -451,12 +451,9 @@ def _year_days(leap: bool) -> frozenset[str]:
 
 def _fold(texts: Iterable[str]) -> str:
     """Return a pattern for exactly ``texts`` (ASCII, of one length), sharing equal tails."""
-    memo: dict[frozenset[str], str] = {}
 
+    @cache
     def fold(tails: frozenset[str]) -> str:
-        known = memo.get(tails)
-        if known is not None:
-            return known
         if tails == {""}:
             return ""
         by_first: dict[str, set[str]] = defaultdict(set)
@@ -466,8 +463,7 @@ def _fold(texts: Iterable[str]) -> str:
         for first, rest in sorted(by_first.items()):
             by_rest[frozenset(rest)].append(first)
         parts = [_one_of(firsts) + fold(rest) for rest, firsts in by_rest.items()]
-        memo[tails] = parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
-        return memo[tails]
+        return parts[0] if len(parts) == 1 else f"(?:{'|'.join(parts)})"
 
     return fold(frozenset(texts))
 

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 from structgen.errors import OutputTypeError, ParseError
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .schemas import shown
 from .sums import Joined, Repeated
@@ -136,7 +137,6 @@ class Divider:
     def __init__(self, parts: Sequence[ir.Grammar], name: str) -> None:
         self._parts = parts
         self._name = name
-        self._machines: dict[bool, list[Any]] = {}
 
     def __call__(self, text: str) -> list[str]:
         """Return the pieces of ``text``.
@@ -158,15 +158,13 @@ class Divider:
         """Return a `Division` for a growing text, written under any options."""
         return Division(self._machines_of(True))
 
+    @cached_method
     def _machines_of(self, is_loose: bool) -> list[Any]:
         """Return the automata of the parts."""
         # Imported here, because automata are a lot of code for users who only make types.
         from structgen.automaton import build
 
-        if is_loose not in self._machines:
-            options = LOOSE if is_loose else {}
-            self._machines[is_loose] = [build(part, options).machine for part in self._parts]
-        return self._machines[is_loose]
+        return [build(part, LOOSE if is_loose else {}).machine for part in self._parts]
 
 
 def is_text_of(divider: Divider, text: str) -> bool:

@@ -62,7 +62,6 @@ def tool_grammar(
     made = Terminals()
     rules: list[tuple[int, tuple[int, ...]]] = []
     names = ["answer", "call", "more"]
-    given: dict[ParameterSyntax | None, list[int]] = {}
     values: dict[Any, list[tuple[str, list[int]]]] = {}  # shared by parameters with the same values
 
     def fixed(text: str) -> list[int]:
@@ -73,16 +72,15 @@ def tool_grammar(
             found += map(made.text, mark_of(part, tokens))
         return found
 
+    @functools.cache
     def arguments(how: ParameterSyntax | None) -> list[int]:
         """Return the symbols of the tools' arguments in a syntax."""
-        if how not in given:
-            given[how] = [
-                made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar))
-                if how is None
-                else one_by_one(tool, how)
-                for tool in tools
-            ]
-        return given[how]
+        return [
+            made.number(ir.Embedded(f"arguments of {tool.name}", tool.output.grammar))
+            if how is None
+            else one_by_one(tool, how)
+            for tool in tools
+        ]
 
     def one_by_one(tool: Tool, how: ParameterSyntax) -> int:
         """Return the nonterminal of a tool's arguments. There are two for the rest from each

@@ -256,7 +256,6 @@ class GuardedLeaf(Leaf):
         self._leaf = leaf
         self._encoding = encoding
         self._settling = settling
-        self._alive: dict[tuple[int, int], bool] = {}
         self.start = self.state((q, GROUND))
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
@@ -276,20 +275,15 @@ class GuardedLeaf(Leaf):
                 edges[byte] = (to, deeper)
         return edges
 
+    @cached_method
     def _is_alive(self, q: int, node: int) -> bool:
         """Return whether a partly written character can still settle the condition."""
-        found = self._alive.get((q, node))
-        if found is None:
-            spelt = self._encoding.row(node)
-            found = False
-            for byte, to in self._leaf.row(q).items():
-                deeper = spelt.get(byte)
-                if deeper is not None:
-                    found = found or bool(
-                        self._settling >> ~deeper & 1 if deeper < 0 else self._is_alive(to, deeper)
-                    )
-            self._alive[q, node] = found
-        return found
+        spelt = self._encoding.row(node)
+        return any(
+            self._settling >> ~deeper & 1 if deeper < 0 else self._is_alive(to, deeper)
+            for byte, to in self._leaf.row(q).items()
+            if (deeper := spelt.get(byte)) is not None
+        )
 
     def _label(self, key: Any) -> int:
         return self._leaf.label(key) if isinstance(key, int) else -1

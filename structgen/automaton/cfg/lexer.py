@@ -13,7 +13,7 @@ The lexer knows no rules: the caller chooses the expected terminals (`Lexer.entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -523,7 +523,6 @@ class Lexer(Leaf):
         self._loop_masks: dict[int, int] = {}
         self._steps_taken: dict[int, int] = {}
         self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
-        self._entries: dict[tuple[int, Collection[Expected | int]], int] = {}
 
     @property
     def weight(self) -> int:
@@ -532,24 +531,21 @@ class Lexer(Leaf):
         open_threads = sum([len(threads) for _, threads in sets])
         return super().weight + self.terminals.weight + 300 * len(sets) + 64 * open_threads
 
+    @cached_method
     def entry(self, expected: frozenset[int] | tuple[Expected, ...], condition: int) -> int:
         """Return the state before any of ``expected``, under ``condition``."""
-        key = (condition, expected)
-        found = self._entries.get(key)
-        if found is None:
-            starts, anything = self.terminals.starts, self.terminals.lookahead.anything
-            threads = []
-            variants = {e if isinstance(e, int) else self._sets.variant(e) for e in expected}
-            for v in sorted(variants):
-                t = self._sets.variants[v][0]
-                if starts[t] < 0:
-                    continue
-                # Usually the first character settles it.
-                met = v == t and (condition == anything or self.is_met_at_once(t, condition))
-                if met or self._sets.is_alive(v, starts[t], condition):
-                    threads.append((v, starts[t]))
-            found = self._entries[key] = self.state((self._sets.state(condition, threads), GROUND))
-        return found
+        starts, anything = self.terminals.starts, self.terminals.lookahead.anything
+        threads = []
+        variants = {e if isinstance(e, int) else self._sets.variant(e) for e in expected}
+        for v in sorted(variants):
+            t = self._sets.variants[v][0]
+            if starts[t] < 0:
+                continue
+            # Usually the first character settles it.
+            met = v == t and (condition == anything or self.is_met_at_once(t, condition))
+            if met or self._sets.is_alive(v, starts[t], condition):
+                threads.append((v, starts[t]))
+        return self.state((self._sets.state(condition, threads), GROUND))
 
     def threads(self, q: int) -> Inside:
         """Return the contents of a state."""

@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 from structgen.automaton.bits import bits
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
+from structgen.storage import cached_method
 
 from .alphabet import NO_ATOM, Alphabet
 from .derivatives import Derivatives
@@ -250,7 +251,6 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         self._found_runs: dict[int, tuple[int, int, int]] = {}
         self._settled: dict[int, int] = {}
         self._pruned: dict[int, Moves] = {}
-        self._open_parts: dict[int, int | None] = {}
         self._spans: dict[int, Span | None] = {NONE: None, EPSILON: Span(0, 0, 0, 1, 1)}
         # Without bounds, no state is equivalent to another.
         self.has_expressions = self._is_counting
@@ -554,13 +554,10 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         """See `SymbolAutomaton`: true for patterns with search semantics."""
         return self.open_part(state) is not None
 
+    @cached_method
     def open_part(self, state: int) -> int | None:
         """See `SymbolAutomaton`."""
-        found = self._open_parts.get(state, -1)
-        if found == -1:
-            found = None if self.looks_around(state) else self._find_open(state)
-            self._open_parts[state] = found
-        return found
+        return None if self.looks_around(state) else self._find_open(state)
 
     def _find_open(self, node: int) -> int | None:
         expressions = self.expressions
@@ -761,17 +758,13 @@ class TokenHorizon:
         self._automaton = automaton
         self._longest = longest
         self._most_of = most_of
-        self._alike: dict[int, int] = {}
         self._limitless: dict[int, int] = {}
         self._orders: dict[int, int] = {}
 
+    @cached_method
     def alike(self, state: int) -> int:
         """Return a state equivalent to ``state``; often ``state`` itself."""
-        found = self._alike.get(state)
-        if found is None:
-            looks_around = self._automaton.looks_around(state)
-            found = self._alike[state] = state if looks_around else self._unbounded(state)
-        return found
+        return state if self._automaton.looks_around(state) else self._unbounded(state)
 
     def _without_length(self, node: int, parts: list[int]) -> int:
         """Return an expression in conjunction with ``.{0,n}``, without the latter if ``n`` is far

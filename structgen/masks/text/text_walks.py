@@ -27,7 +27,7 @@ import numpy.typing as npt
 from structgen.automaton.regex import GROUND, Names, StructuralHash, SymbolAutomaton, TokenHorizon
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import ranges, starts_of
-from structgen.storage import GenerationalCache
+from structgen.storage import GenerationalCache, cached_method
 
 from .character_arrays import CharacterRun, Depths, Int32
 from .characters import Characters
@@ -188,7 +188,6 @@ class TextRuns(OpenTexts):
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         super().__init__(characters, symbols)
-        self._known_phases: dict[int, tuple[_Phase, ...] | None] = {}
         self._root_edges: dict[int, tuple[Int32, Int32, Depths]] = {}
         self._after_one: dict[int, int] = {}
         self._after: tuple[int | None, list[int]] = None, []
@@ -227,12 +226,10 @@ class TextRuns(OpenTexts):
             return most >= 0 and not self.live(state) & ~chars
         return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
 
+    @cached_method
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
         """Return the states in which the run of ``state`` can be left, each with the count at which
         it starts; None if there may be many."""
-        found = self._known_phases.get(state, False)
-        if found is not False:
-            return found  # type: ignore[return-value]
         symbols = self.symbols
         counts: Sequence[int] | None = symbols.phases(state)
         if counts is None and symbols.run(state)[1] < 0 and symbols.settled(state) <= FEW:
@@ -242,7 +239,6 @@ class TextRuns(OpenTexts):
             longest = self.arrays.longest
             states = [(n, symbols.after_run(state, n)) for n in counts if n <= longest]
             phases = tuple([(n, at, symbols.label(at) >= 0, self.live(at)) for n, at in states])
-        self._known_phases[state] = phases
         self.characters.charge(200)
         return phases
 
@@ -444,7 +440,6 @@ class TextWalks(TextRuns):
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         super().__init__(characters, symbols)
-        self._fresh: dict[tuple[int, int], list[tuple[int, int]]] = {}
 
     def alike(self, state: int) -> int:
         """Return a state that allows the same tokens as ``state``, with a shortest completion of
@@ -470,17 +465,15 @@ class TextWalks(TextRuns):
             self._contents = StructuralHash(found[0])
         return self._contents.of(state)
 
+    @cached_method
     def fresh_runs(self, state: int, place: int) -> list[tuple[int, int]]:
         """Return `TextWalk.runs` of a walk from ``place``, without cached walks."""
-        found = self._fresh.get((state, place))
-        if found is None:
-            quoting = self.symbols.quoting(state)
-            if quoting is not None:
-                found = [(at, 0) for at, _ in self.quote_ends(quoting, place)]
-            else:
-                found = list(self._walk(state, [place]).runs)
-            self._fresh[state, place] = found
-            self.characters.charge(100 * len(found) + 100)
+        quoting = self.symbols.quoting(state)
+        if quoting is not None:
+            found = [(at, 0) for at, _ in self.quote_ends(quoting, place)]
+        else:
+            found = list(self._walk(state, [place]).runs)
+        self.characters.charge(100 * len(found) + 100)
         return found
 
     def walk(self, state: int, places: list[int]) -> TextWalk:
