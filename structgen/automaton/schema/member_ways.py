@@ -33,16 +33,17 @@ class Requirements:
         base: the conjunction that applies in any case.
 
     Attributes:
+        among: all possible values by `json_key`, if they are listed; else None.
         requirements: the added requirements.
     """
 
     __slots__ = (
-        "_among",
         "_barred",
         "_is_exact",
         "_is_guess",
         "_language",
         "_types",
+        "among",
         "base",
         "requirements",
     )
@@ -50,7 +51,7 @@ class Requirements:
     def __init__(self, language: Schema, base: int) -> None:
         self._language = language
         self.base = base
-        self._among: frozenset[Any] | None = None  # the possible values; None: any
+        self.among: frozenset[Any] | None = None
         self._barred: frozenset[Any] = frozenset()
         self._is_guess = False
         # Whether all of them are possible, and they are strings.
@@ -63,13 +64,8 @@ class Requirements:
                 self._is_exact &= language.listings.is_silent(requirement)
                 continue
             self._is_exact &= listing.is_exact
-            self._among = listing.keys if self._among is None else self._among & listing.keys
-        self._is_exact &= self._among is not None
-
-    @property
-    def among(self) -> frozenset[Any] | None:
-        """All possible values by `json_key`, if they are listed; else None."""
-        return self._among
+            self.among = listing.keys if self.among is None else self.among & listing.keys
+        self._is_exact &= self.among is not None
 
     def listed_by(self, number: int) -> frozenset[Any] | None:
         """Return all values, by `json_key`, that meet node ``number``; None if they are not a plain
@@ -96,7 +92,7 @@ class Requirements:
             self._types = ALL_TYPES
             for requirement in self._language.conjunctions.requirements(self.base):
                 self._types &= types_of(self._language.nodes, requirement)
-            if self._among is not None and all(isinstance(key, str) for key in self._among):
+            if self.among is not None and all(isinstance(key, str) for key in self.among):
                 self._types &= STRING
         return self._types
 
@@ -104,10 +100,10 @@ class Requirements:
         """Return the case that the value is in ``keys``, with further ``requirements``."""
         other = self._copy()
         other._is_guess = True
-        other._among = keys if self._among is None else keys & self._among
+        other.among = keys if self.among is None else keys & self.among
         if self._is_exact and not self.requirements:
             # The list is complete: whoever builds it need not multiply out its sources.
-            values = tuple(sorted(other._among))
+            values = tuple(sorted(other.among))
             alone = self._language.add(Node(self._path, types=STRING, enum=values))
             other.base, other._is_guess = alone, False
         else:
@@ -119,8 +115,8 @@ class Requirements:
         other = self._copy()
         other._is_guess = True
         other._barred = self._barred | keys
-        if self._among is not None:
-            other._among = self._among - keys
+        if self.among is not None:
+            other.among = self.among - keys
         other.requirements = (*self.requirements, *requirements)
         return other
 
@@ -158,10 +154,10 @@ class Requirements:
         kept, keys = self.requirements, node.listed
         if requirement & 1:
             other._barred = self._barred | keys
-            if self._among is not None:
-                other._among = self._among - keys
+            if self.among is not None:
+                other.among = self.among - keys
         else:
-            other._among = (keys if self._among is None else self._among & keys) - self._barred
+            other.among = (keys if self.among is None else self.among & keys) - self._barred
             # The value itself excludes those of other lists.
             kept = tuple(
                 ob
@@ -169,7 +165,7 @@ class Requirements:
                 if not (ob & 1 and (other_list := self._language.nodes[ob >> 1]).is_list)
                 or not other_list.listed.isdisjoint(keys)
             )
-        if other._among is not None and not other._among:
+        if other.among is not None and not other.among:
             return None
         other.requirements = (*kept, requirement)
         return other
