@@ -230,6 +230,7 @@ class Built(NamedTuple):
         named_tokens: the tokens that grammars name, by number.
         limits: the limits of one call of a cursor.
         work: the number of steps that building the machine took.
+        held: the bytes, roughly, that it has added.
     """
 
     machine: Machine
@@ -237,6 +238,7 @@ class Built(NamedTuple):
     named_tokens: tuple[ir.SpecialToken, ...] = ()
     limits: Limits = Limits()
     work: int = 0
+    held: int = 0
 
 
 def build(
@@ -263,7 +265,7 @@ def build(
     builder = _Builder(options, chosen, frozenset(missing_bytes))
     depth = sys.getrecursionlimit()
     machine: Machine | None = None
-    work = 0
+    work = held = 0
     try:
         # Constraints of other threads share these leaves.
         with GROW, within(chosen.limits), reading.reading(chosen.limits.work):
@@ -283,6 +285,7 @@ def build(
                 else:
                     machine = Machine(ways)
             work = chosen.limits.work - WORK.left
+            held = chosen.limits.memory - WORK.room
     except RecursionError:
         schemas = [part.schema for part in ir.flat(grammar) if isinstance(part, ir.Json)]
         deepest = max(map(_deepest_in, schemas), key=len, default="")
@@ -300,7 +303,7 @@ def build(
         # Languages, frames and leaves refer to one another and are freed with the machine.
         machine.languages = builder.languages
     unenforced, named = tuple(builder.unenforced), tuple(builder.named_tokens)
-    return Built(machine, unenforced, named, chosen.call_limits, work)
+    return Built(machine, unenforced, named, chosen.call_limits, work, held)
 
 
 class _Builder:

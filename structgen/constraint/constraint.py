@@ -207,11 +207,7 @@ class Constraint(Typed[T_co]):
     def weight(self) -> int:
         """Its size in bytes, roughly, without the source of its output type."""
         engine = self._engines.kept
-        if engine is None:
-            return self._made_of
-        # Other machines may share these leaves. If none does, they are freed with this one.
-        shared = sum([leaf.weight for leaf in engine.machine.leaves if leaf.is_shared])
-        return self._made_of + engine.weight(refresh=True) + shared
+        return self._made_of + (0 if engine is None else engine.whole_weight)
 
     def forget(self) -> None:
         """Free its automaton, which is made again when it is needed."""

@@ -371,6 +371,11 @@ class Cursor:
         return self._engine, self._state
 
     @property
+    def engine(self) -> Engine:
+        """The engine that it uses."""
+        return self._engine
+
+    @property
     def engines(self) -> Engines:
         """The engines that the cursors of this constraint share."""
         return self._engines

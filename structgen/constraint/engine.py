@@ -83,6 +83,7 @@ class Engine:
         self._plans: dict[int, Plan] = {}
         self._plan_sizes: dict[int, int] = {}
         self.limits = built.limits
+        self._built_with = built.held
         self.refusals: dict[Call, CompileLimitExceeded] = {}
         self.held = 0
         self.is_spent = False
@@ -146,6 +147,15 @@ class Engine:
             self._weight = max(self.machine.weight, self.held) + 150 * memos
             self.is_spent |= self._weight > self.limits.memory
         return self._weight
+
+    @property
+    def whole_weight(self) -> int:
+        """Its size in bytes, roughly, with parts that other machines may share: if none does, they
+        are freed with this one."""
+        with GROW:
+            shared = sum([leaf.weight for leaf in self.machine.leaves if leaf.is_shared])
+            # What building has added includes leaves that no text has reached.
+            return max(self.weight(refresh=True) + shared, self._built_with)
 
     def weigh(self) -> None:
         """Raise if one sequence has made the engine outgrow its limits.

@@ -43,11 +43,12 @@ import itertools
 import threading
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 from structgen.automaton.core import GROW
+from structgen.constraint.engine import Engine
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, made, shares_much
 from structgen.errors import IncompleteOutput
 from structgen.models.base import Model, Passes, begin_slice, sharing
@@ -60,8 +61,12 @@ MOST_OUTPUTS = 32
 """The most open outputs, each row of a batch included, because their sequences take memory.
 
 Above it, only an owner with nothing open gets one. And if the outputs of an owner have more tokens
-than `OPEN_AT_REST` contexts, only the oldest continues.
+than `OPEN_AT_REST` contexts, or automata of more than `MOST_FORM_BYTES`, only the oldest continues.
 """
+
+MOST_FORM_BYTES = 512 * 1024 * 1024
+"""The most bytes of the automata of one owner's outputs. Above it, only the oldest of them
+continues, and no other type is compiled for this owner."""
 
 PATIENCE = 32
 """After this many passes, one more is opened for a waiting job."""
@@ -211,6 +216,20 @@ class _Unit:
         return isinstance(job, Job) and job.run.part.is_blocked
 
 
+def heavy(jobs: Iterable[Job | WorkJob]) -> set[Hashable]:
+    """Return owners whose outputs have automata of more than `MOST_FORM_BYTES`."""
+    engines: dict[Hashable, set[Engine]] = {}
+    for job in jobs:
+        cursor = job.run.part.progress.cursor if isinstance(job, Job) else None
+        if cursor is not None:
+            engines.setdefault(job.owner, set()).add(cursor.engine)
+    return {
+        owner
+        for owner, used in engines.items()
+        if sum(engine.whole_weight for engine in used) > MOST_FORM_BYTES
+    }
+
+
 @final
 class Scheduler:
     """Lets many outputs share a model. `submit` and `cancel` from any thread, the rest from one.
@@ -257,6 +276,7 @@ class Scheduler:
         self._clock = clock
         self._having = threading.Lock()
         self._had: dict[Hashable, float] = {}  # time, by owner
+        self._heavy: set[Hashable] = set()  # see `heavy`
         self._least = 0.0  # the used time of the owner of the last turn
         self._ready: set[Hashable] = set()  # owners who can continue
         self.passed = 0.0
@@ -346,8 +366,10 @@ class Scheduler:
     def _paused(self) -> set[_Unit]:
         """Return units that wait for their owner's oldest one, because together they take too much
         memory."""
-        if len(self._units) <= self._at_rest:
+        if len(self._units) < 2:
             return set()
+        if self._passes % _LOOK_EVERY == 0:
+            self._heavy = heavy(job for unit in self._units for job in unit.jobs)
         held: Counter[Hashable] = Counter()
         oldest: dict[Hashable, int] = {}
         for unit in self._units:
@@ -358,7 +380,10 @@ class Scheduler:
         return {
             unit
             for unit in self._units
-            if all(held[one] > most and unit.number > oldest[one] for one in unit.owners)
+            if all(
+                (held[one] > most or one in self._heavy) and unit.number > oldest[one]
+                for one in unit.owners
+            )
         }
 
     # -- who waits --------------------------------------------------------------------------

@@ -71,7 +71,7 @@ from .protocol import (
     form_weight,
     packed,
 )
-from .scheduler import Job, Scheduler, WorkJob
+from .scheduler import Job, Scheduler, WorkJob, heavy
 from .threads import begin, give_back
 from .verdicts import AskedChecks, Verdict
 
@@ -272,11 +272,15 @@ class _Worker:
         while True:
             # Submit arrived calls together, so that they may begin together; but calls that must be
             # compiled, or fail, do not delay others, and owners alternate: one call of each, if
-            # there are several. Nothing is compiled for an owner who is ahead.
+            # there are several. Nothing is compiled for an owner who is ahead, or whose running
+            # outputs have large automata.
             ready = [
                 one
                 for one, line in lines.items()
-                if not (self._compiles(line[0]) and self._scheduler.is_ahead(one))
+                if not (
+                    self._compiles(line[0])
+                    and (self._scheduler.is_ahead(one) or self._is_heavy(one))
+                )
             ]
             if not ready:
                 hand_in()
@@ -321,7 +325,17 @@ class _Worker:
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
         """Return whether preparing it means compiling a type."""
-        return isinstance(message, Call) and message.type_key not in self._tasks
+        return (
+            isinstance(message, Call)
+            and message.type_key not in self._tasks
+            and message.id not in self._given_up
+        )
+
+    def _is_heavy(self, owner: str | None) -> bool:
+        """Return whether the outputs of an owner have large automata."""
+        with self._lock:
+            jobs = [job for job in self._jobs.values() if job.owner == owner]
+        return bool(heavy(jobs))
 
     def _adapter(self, message: Adapter) -> Exception | None:
         try:

@@ -802,19 +802,20 @@ def test_a_choice_among_many_has_no_mask_of_all_at_each_state() -> None:
 
 
 @pytest.mark.parametrize(
-    "output",
+    ("output", "text"),
     [
-        Choice([f"{i:x}" for i in range(3000)]),
-        Cfg("start: X*\nX: /" + "|".join(f"{i:x}" for i in range(1500)) + "/"),
+        (Choice([f"{i:x}" for i in range(3000)]), "a"),
+        (Cfg("start: X*\nX: /" + "|".join(f"{i:x}" for i in range(1500)) + "/"), "a"),
+        (JsonSchema({"type": "array", "items": {"enum": [i / 7 for i in range(1000)]}}), ""),
     ],
-    ids=["choice", "grammar"],
+    ids=["choice", "grammar", "items"],
 )
-def test_a_constraint_weighs_what_is_made_for_it_alone(output: Any) -> None:
+def test_a_constraint_weighs_what_is_made_for_it_alone(output: Any, text: str) -> None:
     # A choice of 50 MB weighed 7, a pattern of 10 MB 14 kB, a terminal of 5 MB 0.8: all are kept by
     # weight.
     def grown() -> Constraint[Any]:
         constraint: Constraint[Any] = structgen.compile(output, BYTES)
-        accept(constraint.start(), "a")
+        accept(constraint.start(), text)
         _forget()
         return constraint
 

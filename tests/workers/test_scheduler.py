@@ -28,6 +28,7 @@ from structgen.media import Image
 from structgen.models.base import ON_GPU, PREFIXES_OF
 from structgen.types import Regex
 from structgen.workers import Job, Scheduler, WorkJob
+from structgen.workers import scheduler as scheduler_module
 from structgen.workers import worker as worker_module
 from structgen.workers.protocol import Adapter, Call, ErrandCall, Frames, packed
 from structgen.workers.worker import _Call, _Worker
@@ -132,6 +133,24 @@ def test_a_long_prompt_lets_others_go_between() -> None:
     assert told[:2] == "LS"
     assert told.count("L") >= 7 + 4  # 401 tokens in passes of 64, then four more
     assert "LL" not in told[: 2 * 5]  # turn and turn about while both are open
+
+
+@pytest.mark.parametrize("most", [0, 1 << 40])
+def test_only_the_oldest_output_of_an_owner_with_large_automata_continues(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MOST_FORM_BYTES", most)
+    model = Counting()
+    office = Office(model, patience=2)
+    for prompt in "ABCDEFGH":
+        form = compile_constraint(Regex("[a-z]{60}"), model.vocabulary)
+        office.ask(prompt, form, owner="much", search={"max_new_tokens": 61})
+    while not office.ended:
+        office.scheduler.step()
+    assert (set(model.passes[-20:]) == {"A"}) == (most == 0)
+    office.ask("Z", compile_constraint(Regex("[a-z]{4}"), model.vocabulary), owner="other")
+    office.finish()
+    assert set(office.ended.values()) == {None}
 
 
 def test_an_output_that_outgrows_its_cache_lets_others_go_between(
@@ -935,6 +954,25 @@ def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile(
         worker._arrived.put(ErrandCall(0, 0, b"", None, owner))
     worker._prepare_all(worker._arrived)
     assert told == ["other", "many"]
+
+
+def test_nothing_is_compiled_for_an_owner_whose_outputs_have_large_automata(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduler_module, "MOST_FORM_BYTES", 0)
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    cursor = compile_constraint(Regex("a*"), Counting().vocabulary).start()
+    progress = SimpleNamespace(cursor=cursor)
+    run: Any = SimpleNamespace(part=SimpleNamespace(progress=progress))
+    worker._jobs[0] = Job(run, lambda _: None, lambda *_: None, owner="much")
+    call = Call(1, 1, b"type", None, "a", SearchOptions(), 0, False, False, owner="much")
+    assert worker._is_heavy("much")
+    assert not worker._is_heavy("other")
+    assert worker._compiles(call)
+    worker._given_up[call.id] = True
+    assert not worker._compiles(call)  # ends without a compilation
+    progress.cursor = None  # free text
+    assert not worker._is_heavy("much")
 
 
 def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() -> None:

@@ -35,6 +35,7 @@ ENDED = -2
 """`Leaf.read` returns this minus the outcome for an end after which nothing may follow."""
 
 _MANY_STATES = 16
+_BYTES_A_NODE = 240
 
 _numbers = itertools.count()
 
@@ -312,12 +313,13 @@ class LiteralLeaf(Leaf):
                     self._children[node][byte] = child
                 node = child
             self._ends[node] = label
+        WORK.hold(_BYTES_A_NODE * len(self._children))
         self.start = self.state(0)
 
     @property
     def weight(self) -> int:
         """See `Leaf.weight`."""
-        return super().weight + 240 * len(self._children)
+        return super().weight + _BYTES_A_NODE * len(self._children)
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         children: dict[int, int] = self._children[key]
