@@ -376,6 +376,8 @@ def of_type(*kinds):
         ({}, {"logits": of_type(1) + of_type(3)}),
         ({}, {"logits": b""}),
         ({}, {"logits": field(2, field(4))}),
+        ({}, {"logits": of_type(1) + field(2, field(4))}),  # the runtime: a list, read as a tensor
+        ({}, {"unused": field(2, field(1, b"\x08\x01"), field(9))}),
         ({}, {"logits\0more": 3}),
         ({}, {"other": field(1, b"logits") + of_type(3)}),
         ({"filename": "part.onnx"}, {"audio_mask": 9}),
@@ -791,7 +793,7 @@ def test_fields_of_all_graphs_and_of_their_inputs_count(folder, name, monkeypatc
     if name == "tokenizer.json":
         (folder / "genai_config.json").unlink()
     (folder / name).touch()
-    port = field(1, b"a") + field(2, field(1, b"\x08\x01" + field(9) * 15) + field(9) * 15)
+    port = field(1, b"a") + field(2, field(1, b"\x08\x01" + field(9) * 15) + field(6) * 15)
     graph = field(7, field(11, port + field(9) * 15))
     for file in ("model.onnx", "decoder.onnx"):
         (folder / file).write_bytes(graph)
