@@ -48,7 +48,6 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from structgen.automaton.core import GROW
-from structgen.constraint.engine import Engine
 from structgen.decoding import Chunk, Rows, Run, Usage, batch_pays, made, shares_much
 from structgen.errors import IncompleteOutput
 from structgen.models.base import Model, Passes, begin_slice, sharing
@@ -218,7 +217,7 @@ class _Unit:
 
 def heavy(jobs: Iterable[Job | WorkJob]) -> set[Hashable]:
     """Return owners whose outputs have automata of more than `MOST_FORM_BYTES`."""
-    engines: dict[Hashable, set[Engine]] = {}
+    engines: dict[Hashable, set[Any]] = {}
     for job in jobs:
         cursor = job.run.part.progress.cursor if isinstance(job, Job) else None
         if cursor is not None:
