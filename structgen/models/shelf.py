@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from structgen.errors import ModelNotFound
-from structgen.storage.user_folder import document, root
+from structgen.storage.user_folder import WRONG, document, root
 
 from . import cache, catalogue, damage, hub
 from .catalogue import Entry, File
@@ -262,6 +262,6 @@ def _count(value: object) -> int | None:
 def _json(file: Path) -> dict[str, Any]:
     try:
         found = document(file)
-    except (OSError, ValueError, RecursionError):
+    except WRONG:
         return {}
     return found if isinstance(found, dict) else {}

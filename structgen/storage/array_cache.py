@@ -223,7 +223,7 @@ def _decoded(data: bytes, key: str) -> Arrays:
             flat = np.frombuffer(data, np.dtype(dtype), math.prod(shape), at)
             arrays[name] = flat.reshape(shape).astype(flat.dtype.newbyteorder("="), copy=False)
             at += flat.nbytes + -flat.nbytes % _ALIGNMENT
-    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError) as error:
+    except user_folder.NOT_UNDERSTOOD as error:
         raise _Foreign("its header is invalid") from error
     return arrays
 

@@ -124,7 +124,12 @@ def contents(file: Path, most: int | None = None) -> bytes:
     return file.read_bytes()
 
 
-WRONG = (OSError, ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+NOT_UNDERSTOOD = (
+    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+)
+"""The exceptions that wrong values in a file may cause."""
+
+WRONG = (OSError, RuntimeError, *NOT_UNDERSTOOD)
 """The exceptions for files that cannot be read, or whose JSON is invalid."""
 
 MOST_VALUES = 1_000_000

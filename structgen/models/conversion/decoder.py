@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import ConversionError, printable
+from structgen.storage.user_folder import NOT_UNDERSTOOD
 
 FloatArray = npt.NDArray[np.float32]
 
@@ -352,12 +353,6 @@ def numbers(file: Path, kind: str, shape: tuple[int, ...], offset: int) -> npt.N
     if len(found) != math.prod(shape):
         raise ConversionError(f"{file} was truncated while structgen read it. Try again.")
     return found.reshape(shape)
-
-
-NOT_UNDERSTOOD = (
-    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
-)
-"""Exceptions that wrong values in a file may cause."""
 
 
 @contextmanager

@@ -24,11 +24,11 @@ import numpy as np
 
 from structgen.errors import ConversionError, failure
 from structgen.models import trial
+from structgen.storage.user_folder import NOT_UNDERSTOOD
 
 from .decoder import (
     FAMILIES,
     MOST_DIMENSIONS,
-    NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
     DecoderShape,

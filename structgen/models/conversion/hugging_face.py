@@ -22,6 +22,8 @@ from structgen.errors import ConversionError
 from structgen.storage.user_folder import (
     MOST_OF_TOKENIZER,
     MOST_VALUES,
+    NOT_UNDERSTOOD,
+    WRONG,
     contents,
     document,
     flag,
@@ -32,7 +34,6 @@ from structgen.storage.user_folder import (
 from .decoder import (
     FAMILIES,
     MOST_DIMENSIONS,
-    NOT_UNDERSTOOD,
     Attention,
     Checkpoint,
     DecoderShape,
@@ -93,7 +94,7 @@ class SafetensorsFolder(Tensors[_Place]):
                 return [self.path / "model.safetensors"]
             names = set(document(index)["weight_map"].values())
             return sorted({inside(self.path, name) for name in names})  # one may have many names
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except WRONG as error:
             raise ConversionError(f"{index} cannot be parsed: {error!r}.") from error
 
     def _read_header(self, file: Path) -> None:
@@ -437,5 +438,5 @@ def _read(path: Path, how: Callable[[], T]) -> T:
         raise ConversionError(
             f"{path} is missing, but required. Download the whole folder."
         ) from error
-    except (OSError, ValueError, RecursionError) as error:
+    except WRONG as error:
         raise ConversionError(f"{path} cannot be parsed: {error}.") from error

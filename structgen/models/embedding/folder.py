@@ -11,10 +11,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from structgen.errors import ModelError, ModelNotFound
-from structgen.storage.user_folder import document, flag, inside
+from structgen.storage.user_folder import WRONG, document, flag, inside
 
 from .pooling import Pooling
 
@@ -175,7 +174,10 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.fields = _read(path) if path.exists() else {}
+        try:
+            self.fields = document(path) if path.exists() else {}
+        except WRONG as error:
+            raise self.wrong(str(error)) from error
         if not isinstance(self.fields, dict):
             raise self.wrong("it is not a JSON object")
 
@@ -200,13 +202,6 @@ class _File:
         return None
 
 
-def _read(file: Path) -> Any:
-    try:
-        return document(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{file} cannot be parsed: {error}.") from error
-
-
 def _modules(folder: Path) -> list[tuple[str, Path]]:
     """Return the kind and folder of each step in ``modules.json``."""
     file = folder / "modules.json"
@@ -215,9 +210,9 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     try:
         return [
             (one["type"].rpartition(".")[2], inside(folder, one.get("path") or _POOLING))
-            for one in _read(file)
+            for one in document(file)
         ]
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
+    except WRONG as error:
         raise ModelError(f"{file} cannot be parsed: {error!r}.") from error
 
 
