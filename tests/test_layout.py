@@ -219,7 +219,7 @@ def test_the_open_modules_are_there_and_used():
 
 IN_MEMORY = tuple(
     f"structgen.storage.{name}"
-    for name in ("GenerationalCache", "cached_method", "fork_safe", "in_child")
+    for name in ("GenerationalCache", "Numbers", "cached_method", "fork_safe", "in_child")
 )
 
 

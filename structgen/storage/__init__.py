@@ -1,7 +1,7 @@
 """Storage of what can be rebuilt: files of the user, caches and maps in memory.
 
 In reading order: `user_folder` (the user's folder, and files written as a whole), `array_cache`
-(arrays on disk), `generational` (caches in memory, and a map by identity), `locks`
+(arrays on disk), `generational` (caches, numbers and a map in memory), `locks`
 (locks that survive a fork). Knows nothing about what is stored.
 """
 
@@ -13,6 +13,7 @@ from .generational import (
     GenerationalCache,
     IdentityMap,
     KeptByBytes,
+    Numbers,
     Weighed,
     cached_method,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "GenerationalCache",
     "IdentityMap",
     "KeptByBytes",
+    "Numbers",
     "Weighed",
     "array_cache",
     "cached_method",

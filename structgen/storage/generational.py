@@ -1,5 +1,5 @@
-"""Caches of recently used objects, of a method's results, and a map by identity. They know sizes,
-not meanings.
+"""Caches of recently used objects and of a method's results, numbers of keys, and a map by
+identity. They know sizes, not meanings.
 
 `IdentityMap` compares its keys by identity: for objects without a hash, such as those of a JSON
 document, and for equal objects that must be distinguished. It keeps its keys alive, because an
@@ -12,7 +12,7 @@ import functools
 import itertools
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast, final
 
 _K = TypeVar("_K")
@@ -139,6 +139,28 @@ _AGAIN = 64
 
 _ENTRY_BYTES = 500
 """Rough overhead of an entry in bytes, which limits the number of small values."""
+
+
+class Numbers(dict[_K, int]):
+    """Numbers of keys, from 0 in the order in which they are first looked up.
+
+    ``numbers[key]`` gives a new key the next number. A hit costs the same as a dictionary's.
+
+    Attributes:
+        listed: the keys by number.
+    """
+
+    __slots__ = ("listed",)
+
+    def __init__(self, keys: Iterable[_K] = ()) -> None:
+        self.listed: list[_K] = []
+        for key in keys:
+            self[key]
+
+    def __missing__(self, key: _K) -> int:
+        number = self[key] = len(self.listed)
+        self.listed.append(key)
+        return number
 
 
 class IdentityMap(Generic[_K, _V]):

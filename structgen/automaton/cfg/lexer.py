@@ -31,7 +31,7 @@ from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar import ir
-from structgen.storage import cached_method
+from structgen.storage import Numbers, cached_method
 
 from .terminals import Terminals
 
@@ -66,18 +66,11 @@ class AtomBytes:
             self.beyond_ascii |= reach
         self.minterm_of_byte = [*ascii_minterms, *[alphabet.n_minterms] * 128]
         self._spellings = {minterm: len(found) for minterm, found in ground.items()}
-        self._ascii: dict[int, list[int]] = {
-            1 << minterm: found for minterm, found in ground.items()
-        }
 
+    @cached_method
     def ascii(self, minterms: int) -> list[int]:
         """Return the ASCII characters of the minterms in a mask."""
-        found = self._ascii.get(minterms)
-        if found is None:
-            ground = self._ground
-            found = [byte for minterm in bits(minterms) for byte in ground.get(minterm, ())]
-            self._ascii[minterms] = found
-        return found
+        return [byte for minterm in bits(minterms) for byte in self._ground.get(minterm, ())]
 
     @cached_method
     def first(self, minterms: int) -> int:
@@ -119,6 +112,7 @@ class TerminalSets:
             if no terminal is expected with a number.
         variants: terminals with the conditions under which they may end, if not all are allowed.
             Terminals that may end under any condition have their own numbers.
+        variant: the number of each.
         keys: the condition and the threads of each state.
         labels: the number of the outcome of each state, or -1.
         outcomes: the outcome of each number.
@@ -128,8 +122,8 @@ class TerminalSets:
     def __init__(self, terminals: Terminals, permits: Callable[[int, int], bool] | None) -> None:
         self.terminals = terminals
         self.permits = permits
-        self.variants: list[Expected] = [(t, None) for t in range(len(terminals.starts))]
-        self._variant_ids = {variant: v for v, variant in enumerate(self.variants)}
+        self.variant: Numbers[Expected] = Numbers([(t, None) for t in range(len(terminals.starts))])
+        self.variants = self.variant.listed
         self.keys: list[tuple[int, Threads]] = []
         self._ids: dict[tuple[int, Threads], int] = {}
         self._moves: list[Moves | None] = []
@@ -138,14 +132,6 @@ class TerminalSets:
         self.conditions_of: list[tuple[int, ...]] = []
         self._outcome_ids: dict[Outcome, int] = {}
         self._alive: dict[tuple[int, int, int], bool] = {}
-
-    def variant(self, variant: Expected) -> int:
-        """Return the number of a terminal with the conditions under which it may end."""
-        found = self._variant_ids.get(variant)
-        if found is None:
-            found = self._variant_ids[variant] = len(self.variants)
-            self.variants.append(variant)
-        return found
 
     def state(self, condition: int, threads: Iterable[tuple[int, int]]) -> int:
         """Return the state of terminals in their states, under ``condition``."""
@@ -536,7 +522,7 @@ class Lexer(Leaf):
         """Return the state before any of ``expected``, under ``condition``."""
         starts, anything = self.terminals.starts, self.terminals.lookahead.anything
         threads = []
-        variants = {e if isinstance(e, int) else self._sets.variant(e) for e in expected}
+        variants = {e if isinstance(e, int) else self._sets.variant[e] for e in expected}
         for v in sorted(variants):
             t = self._sets.variants[v][0]
             if starts[t] < 0:

@@ -37,6 +37,7 @@ from structgen.grammar import ir
 from structgen.grammar.regex import python as python_regex
 from structgen.grammar.regex import tree
 from structgen.grammar.regex.tree import LazyRepeat
+from structgen.storage import cached_method
 
 from .embedded_terminals import EmbeddedTerminal
 
@@ -612,7 +613,6 @@ class Terminals:
         self._state_ids: dict[object, int] = {}
         self._moves: dict[int, Moves] = {}
         self._raw: dict[int, Moves] = {}
-        self._ends: dict[int, int] = {}
         self._alive: dict[int, bool] = {}
         self._nodes_of: list[int] = []
         self._first: dict[int, int] = {}
@@ -665,13 +665,6 @@ class Terminals:
         elif found is None:
             found = tuple((mask, to) for mask, to in self._all_moves(state) if self._is_alive(to))
             self._moves[state] = found
-        return found
-
-    def end(self, state: int) -> int:
-        """Return the condition on the rest under which the terminal ends here, or `NONE`."""
-        found = self._ends.get(state)
-        if found is None:
-            found = self._ends[state] = self._end(state)
         return found
 
     def first(self, terminal: int) -> int:
@@ -776,8 +769,14 @@ class Terminals:
                         return out
         return out
 
-    def _end(self, state: int) -> int:
+    @cached_method
+    def end(self, state: int) -> int:
+        """Return the condition on the rest under which the terminal ends here, or `NONE`."""
         rest = self.lookahead
+        threads, _, has_begun, terminal = self._keys[state]
+        if terminal == _UNORDERED:
+            may_end = has_begun and rest.label(threads[0][0]) >= 0
+            return rest.anything if may_end else NONE
         allowed = NONE
         preferred: list[tuple[int, int]] = []  # conditions, and what then matches first
         items = self._items(state)
@@ -947,8 +946,6 @@ class Terminals:
             WORK.spend(2 + (len(key[0]) >> 2))
             self._keys.append(key)
             self._is_plain.append(False)
-            may_end = has_begun and self.lookahead.label(language) >= 0
-            self._ends[found] = self.lookahead.anything if may_end else NONE
         return found
 
     def _start(self, terminal: int, parsed: ir.Regex) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded, check_limit
+from structgen.storage import Numbers
 
 from .frames import Frame
 from .leaf import Leaf
@@ -35,8 +36,8 @@ class Stacks:
     """
 
     def __init__(self) -> None:
-        self.frames: list[tuple[Frame, int]] = []
-        self._frame_ids: dict[tuple[Frame, int], int] = {}
+        self._frame_ids: Numbers[tuple[Frame, int]] = Numbers()
+        self.frames = self._frame_ids.listed
         self.continuations: list[tuple[tuple[int, int], ...]] = [()]
         self.depths: list[int] = [0]
         self._continuation_ids: dict[tuple[tuple[int, int], ...], int] = {}  # several links
@@ -46,11 +47,7 @@ class Stacks:
     def push(self, frames: tuple[tuple[Frame, int], ...], below: int) -> int:
         """Return the continuation with ``frames`` (top first) over ``below``."""
         for pushed in reversed(frames):
-            number = self._frame_ids.get(pushed)
-            if number is None:
-                number = self._frame_ids[pushed] = len(self.frames)
-                self.frames.append(pushed)
-            below = self.over(number, below)
+            below = self.over(self._frame_ids[pushed], below)
         return below
 
     def union(self, a: int, b: int) -> int:

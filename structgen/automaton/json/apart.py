@@ -27,7 +27,7 @@ from structgen.automaton.schema.array_spec import forgetting, is_forgotten
 from structgen.automaton.texts import Text, flat, put
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
-from structgen.storage import cached_method
+from structgen.storage import Numbers, cached_method
 
 from .language import MAX_LISTED, Language
 from .whitespace import CLOSE, array_leaf
@@ -106,8 +106,8 @@ class Apart(Frame):
         self._language = language
         self.plan = plan
         self.limit = plan.limit
-        self._states: list[State] = []
-        self._state_ids: dict[State, int] = {}
+        self._numbered: Numbers[State] = Numbers()
+        self._states = self._numbered.listed
         self._writable: dict[Hashable, bool] = {}
         self._begun: dict[tuple[int, ...], Alive] = {(): ()}
         self._found: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
@@ -267,12 +267,9 @@ class Apart(Frame):
 
     def _number(self, place: Place, label: int = -1) -> int:
         state = *place, label
-        found = self._state_ids.get(state)
-        if found is None:
+        if state not in self._numbered:
             WORK.hold(300 + 8 * len(place[1]))
-            found = self._state_ids[state] = len(self._states)
-            self._states.append(state)
-        return found
+        return self._numbered[state]
 
     def open(self, alive: Alive) -> Alternative:
         """Return the alternatives with which an object or array may start that must not equal any

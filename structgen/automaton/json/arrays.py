@@ -30,6 +30,7 @@ from structgen.automaton.texts import Text, flat, put, repeated
 from structgen.automaton.work import WORK
 from structgen.errors import CompileLimitExceeded
 from structgen.grammar.json_schema import FALSE, json_key
+from structgen.storage import Numbers, cached_method
 
 from .excluding import bytes_of_many
 from .language import MAX_LISTED, Language, ending, whole
@@ -325,11 +326,9 @@ class ArrayPlan(Frame):
         if not spec.is_simple:
             self.may_record = spec.unique or spec.repeats
         self._limit: int | None = None
-        self._states: list[State] = []
-        self._state_ids: dict[State, int] = {}
+        self._numbered: Numbers[State] = Numbers()
+        self._states = self._numbered.listed
         self._with_item: dict[State, Text | None] = {}
-        self._spares: dict[int, tuple[Text, ...]] = {}
-        self._others: dict[int, tuple[Text | None, dict[Any, Any]]] = {}
 
     @property
     def path(self) -> str:
@@ -337,13 +336,6 @@ class ArrayPlan(Frame):
         return self.spec.path
 
     # -- what may follow --------------------------------------------------------------------
-
-    def _state(self, state: State) -> int:
-        found = self._state_ids.get(state)
-        if found is None:
-            found = self._state_ids[state] = len(self._states)
-            self._states.append(state)
-        return found
 
     def _may(self, state: State) -> tuple[bool, bool]:
         """Return whether another item, and whether ``]``, may follow."""
@@ -446,7 +438,7 @@ class ArrayPlan(Frame):
 
     def ended(self, count: int) -> int:
         """Return the frame's state after that many items of a plain array."""
-        return 2 * self._state((min(count, self.spec.count_to), (), ())) + 1
+        return 2 * self._numbered[min(count, self.spec.count_to), (), ()] + 1
 
     def holds(self, value: Any) -> bool:
         """Return whether ``value`` is such an array."""
@@ -480,7 +472,7 @@ class ArrayPlan(Frame):
         """Return the alternatives with which such an array may start."""
         leaf = array_leaf(self._language.space)
         state = self.spec.start()
-        return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._state(state)),))
+        return Alternative(leaf, leaf.open(*self._may(state)), ((self, 2 * self._numbered[state]),))
 
     def records(self, at: int, outcome: int) -> bool:
         """Return whether `resume` needs the text of the item that has just ended."""
@@ -501,7 +493,7 @@ class ArrayPlan(Frame):
                 spec.item(count), needed
             ):
                 return None
-        return 2 * self._state((count, met, forgotten)) + 1
+        return 2 * self._numbered[count, met, forgotten] + 1
 
     def forgotten(self, at: int) -> int:
         """See `frames.Frame`."""
@@ -526,7 +518,7 @@ class ArrayPlan(Frame):
                 ways = self._open_ways(state)
             out: list[Alternative] = []
             for conjunction, after in ways:
-                own = self, 2 * self._state(after) + 1
+                own = self, 2 * self._numbered[after] + 1
                 for way in self._language.alternatives(conjunction, limited):
                     out += (Alternative(way.leaf, way.q, (*way.frames, own)),)
             return tuple(out)
@@ -536,7 +528,8 @@ class ArrayPlan(Frame):
         item, close = self._may(state)
         if not item and not close:
             return ()
-        return (Alternative(leaf, leaf.after_item(item, close), ((self, 2 * self._state(state)),)),)
+        own = self, 2 * self._numbered[state]
+        return (Alternative(leaf, leaf.after_item(item, close), (own,)),)
 
     # -- completion -------------------------------------------------------------------------
 
@@ -603,21 +596,18 @@ class ArrayPlan(Frame):
         rest, special = self._otherwise(at >> 1)
         return None if rest is None else (rest, special.values())
 
+    @cached_method
     def _otherwise(self, number: int) -> tuple[Text | None, dict[Any, Any]]:
         """Return the bytes that close the array in state ``number`` after any item except certain
         ones, by `json_key`: the items used to close it, and those with few values."""
         spec = self.spec
-        found = self._others.get(number)
-        if found is None:
-            items = None if spec.repeats else self.spec.items(self._states[number])
-            special: list[Any] = []
-            if items is not None:
-                special += [json.loads(flat(item)) for item in dict.fromkeys(items)]
-                for values in spec.rare().values() if spec.unique else ():
-                    special += [spec.values[v] for v in values]
-            found = self.spec.written(items, False), {json_key(value): value for value in special}
-            self._others[number] = found
-        return found
+        items = None if spec.repeats else spec.items(self._states[number])
+        special: list[Any] = []
+        if items is not None:
+            special += [json.loads(flat(item)) for item in dict.fromkeys(items)]
+            for values in spec.rare().values() if spec.unique else ():
+                special += [spec.values[v] for v in values]
+        return spec.written(items, False), {json_key(value): value for value in special}
 
     def finish_most(self, at: int, outcome: int) -> int | None:
         """See `frames.Frame`."""
@@ -632,6 +622,7 @@ class ArrayPlan(Frame):
         after = [self._finish_after(number, value) for value in special.values()]
         return max([len(rest), *[len(way) for way in after if way is not None]])
 
+    @cached_method
     def _spare_items(self, number: int) -> tuple[Text, ...]:
         """Return the cheapest distinct items for state ``number``, one more than required.
 
@@ -639,15 +630,11 @@ class ArrayPlan(Frame):
         not certain: objects and arrays have no exact shortest text.
         """
         spec = self.spec
-        found = self._spares.get(number)
-        if found is None:
-            found = ()
-            count, _, seen = self._states[number]
-            is_simple = not spec.contains and not spec.repeats and count >= spec.prefix
-            if is_simple and not self._language.shapes(spec.item(count))[1]:
-                found = self.spec.distinct(count, spec.min + 1, seen) or ()
-            self._spares[number] = found
-        return found
+        count, _, seen = self._states[number]
+        is_simple = not spec.contains and not spec.repeats and count >= spec.prefix
+        if is_simple and not self._language.shapes(spec.item(count))[1]:
+            return spec.distinct(count, spec.min + 1, seen) or ()
+        return ()
 
     def preferred(self, at: int) -> int | None:
         """Return the outcome that `finish` assumes; see `frames.Frame`."""

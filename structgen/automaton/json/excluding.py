@@ -19,6 +19,7 @@ from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.core.text_leaf import StringLeaf
 from structgen.automaton.texts import Text, head, put
 from structgen.automaton.work import WORK
+from structgen.storage import cached_method
 
 from .numbers import NumberLeaf
 
@@ -52,7 +53,6 @@ class ExcludingLeaf(Leaf):
         self._barred_rows: list[dict[int, int] | None] = [{}]
         self._ends: list[bool] = [False]
         self._opened: dict[tuple[int, ...], int] = {(): 0}
-        self._alive: dict[Key, bool] = {}
 
     def open(
         self, numbers: tuple[int, ...], single: Callable[[int], Single]
@@ -128,18 +128,13 @@ class ExcludingLeaf(Leaf):
         """Return whether the text so far is barred."""
         return self._ends[barred]
 
+    @cached_method
     def is_alive(self, key: Key) -> bool:
         """Return whether any text that is not barred is still possible.
 
         `base` has no dead ends, so a byte with which no barred value continues is enough. The
         search is finite, because barred values are, and rarely takes a second step.
         """
-        found = self._alive.get(key)
-        if found is None:
-            found = self._alive[key] = self._find_way(key)
-        return found
-
-    def _find_way(self, key: Key) -> bool:
         base = self.base
         todo, seen = [key], {key}
         while todo:

@@ -33,7 +33,7 @@ from structgen.automaton.regex.symbols import NO_STATE, shortest_path, spell_edg
 from structgen.automaton.texts import Text, joined, put
 from structgen.automaton.work import WORK
 from structgen.grammar import ir
-from structgen.storage import cached_method
+from structgen.storage import Numbers, cached_method
 
 from .whitespace import CLOSE, ITEM, Indentation, Whitespace, before_key, kept, whitespace
 
@@ -249,9 +249,8 @@ class KeySymbols(SymbolAutomaton):
             self._automata.append(RegexAutomaton(regex, self.alphabet))
         self.has_expressions = bool(expressions)
         self._classify = classify
-        self._keys: list[tuple[int, int, bool, tuple[int, ...]]] = [_NO_KEY]
-        self._ids: dict[tuple[int, int, bool, tuple[int, ...]], int] = {_NO_KEY: 0}
-        self._moves: dict[int, tuple[tuple[int, int], ...]] = {}
+        self._numbered: Numbers[tuple[int, int, bool, tuple[int, ...]]] = Numbers([_NO_KEY])
+        self._keys = self._numbered.listed
         self._alive: dict[int, bool] = {}
         self.start = 0
 
@@ -330,13 +329,10 @@ class KeySymbols(SymbolAutomaton):
             begun = None
         return None if begun is None else begun + b"".join(map(encoding.spell, points))
 
+    @cached_method
     def moves(self, state: int) -> tuple[tuple[int, int], ...]:
         """Return disjoint ``(minterm mask, next state)`` pairs without dead ends."""
-        found = self._moves.get(state)
-        if found is None:
-            found = tuple([move for move in self._raw(state) if self._is_alive(move[1])])
-            self._moves[state] = found
-        return found
+        return tuple([move for move in self._raw(state) if self._is_alive(move[1])])
 
     def follow(self, state: int, minterm: int) -> int | None:
         """See `automaton.SymbolAutomaton`."""
@@ -531,12 +527,7 @@ class KeySymbols(SymbolAutomaton):
                 node = -1
         elif self._automata and not self._texts:
             node = -1  # there are no names to distinguish
-        key = (node, allowed, others, patterns)
-        found = self._ids.get(key)
-        if found is None:
-            found = self._ids[key] = len(self._keys)
-            self._keys.append(key)
-        return found
+        return self._numbered[node, allowed, others, patterns]
 
     def _raw(self, state: int) -> list[tuple[int, int]]:
         node, allowed, others, patterns = self._keys[state]

@@ -28,6 +28,7 @@ from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.texts import Text
 from structgen.automaton.work import WORK
 from structgen.errors import check_limit
+from structgen.storage import cached_method
 
 LESS, EQUAL, GREATER = -1, 0, 1
 LOWER, UPPER, UNEQUAL = range(3)
@@ -381,7 +382,6 @@ class NumberLeaf(Leaf):
         # Digits are only compared with bounds and counted.
         self.is_plain = not self.has_exponents and all(s.modulus == 1 for s in self.steps)
         self._completions: dict[State, bytes | None] = {}
-        self._alive: dict[State, bool] = {}
         # For positive and negative numbers: whether a mantissa need not begin a plain number.
         self._is_free = [free or (not self.steps and _need_exponents(s.marks)) for s in self.sides]
         self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
@@ -681,14 +681,9 @@ class NumberLeaf(Leaf):
 
     # -- what is to come --------------------------------------------------------------------
 
+    @cached_method
     def _is_alive(self, s: State) -> bool:
         """Return whether ``s`` can continue to a number that satisfies the spec."""
-        found = self._alive.get(s)
-        if found is None:
-            found = self._alive[s] = self._can_end(s)
-        return found
-
-    def _can_end(self, s: State) -> bool:
         if s.phase in (BEGIN, SIGN):
             return any(self._is_alive(to) for _, to in self.following(s))
         if s.phase in (LONE_ZERO, WHOLE, DOT, FRACTION):

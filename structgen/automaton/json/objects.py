@@ -28,6 +28,7 @@ from structgen.automaton.schema.members import MemberTable
 from structgen.automaton.schema.rules import Rule
 from structgen.automaton.texts import Text, put
 from structgen.automaton.work import WORK
+from structgen.storage import Numbers
 
 from .closing import Closing, Members
 from .keys import KeyLeaf, KeySymbols
@@ -223,8 +224,8 @@ class ObjectPlan(Frame):
         self._by_state = table.speaks_of_unnamed
         # Whether states differ in more than the names still allowed.
         self._is_involved = self.may_record = table.is_involved
-        self._states: list[State] = []
-        self._state_ids: dict[State, int] = {}
+        self._numbered: Numbers[State] = Numbers()
+        self._states = self._numbered.listed
         self._leaves: dict[object, KeyLeaf] = {}
         self._rests: dict[State, tuple[Text, tuple[str, ...]]] = {}
 
@@ -249,13 +250,7 @@ class ObjectPlan(Frame):
         return at >> 1, 0, self._table.rule, ()
 
     def _number(self, state: State) -> int:
-        if not self._is_involved:
-            return state[0]
-        found = self._state_ids.get(state)
-        if found is None:
-            found = self._state_ids[state] = len(self._states)
-            self._states.append(state)
-        return found
+        return self._numbered[state] if self._is_involved else state[0]
 
     # -- keys -------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from structgen.automaton.regex.automaton import RegexAutomaton
 from structgen.errors import CompileLimitExceeded, OptionError, OutputTypeError, did_you_mean
 from structgen.grammar import ir
 from structgen.grammar.regex import parse_python
+from structgen.storage import Numbers
 
 STYLES = ("natural", "compact", "spaced")
 """The styles with whitespace only after commas and colons."""
@@ -76,19 +77,15 @@ class Whitespace:
 
     def _explore(self, automaton: RegexAutomaton) -> None:
         """Number the states and copy their edges."""
-        self._number = {automaton.start: 0}
-        order = [automaton.start]
-        for state in order:
+        numbers = Numbers([automaton.start])
+        for state in numbers.listed:
             self.may_end.append(automaton.label(state) >= 0)
             row: dict[int, int] = {}
             for mask, to in automaton.moves(state):
                 for byte in (0x20, 0x09, 0x0A, 0x0D):
                     minterm = automaton.alphabet.minterm(byte)
                     if mask >> minterm & 1:
-                        if to not in self._number:
-                            self._number[to] = len(order)
-                            order.append(to)
-                        row[byte] = self._number[to]
+                        row[byte] = numbers[to]
             self.edges.append(row)
 
     def _shortest(self, start: int) -> bytes:

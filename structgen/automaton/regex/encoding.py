@@ -21,6 +21,7 @@ from collections import deque
 from typing import Any, Literal, TypeAlias
 
 from structgen.grammar.ir import MAX_CODE_POINT
+from structgen.storage import cached_method
 
 from .alphabet import NO_ATOM, Alphabet
 
@@ -75,7 +76,6 @@ class Utf8:
         self._ids: dict[tuple[Any, ...], int] = {("_ground",): GROUND}
         self._rows: list[Row | None] = [None]
         self._reach: list[int] = [alphabet.everything]
-        self._shortest: dict[int, dict[int, bytes]] = {}
 
     def row(self, node: int) -> Row:
         """Return the outgoing bytes of ``node``: deeper nodes, or ``~minterm``. Do not change the
@@ -108,27 +108,25 @@ class Utf8:
         """Return the shortest spelling of ``code_point``."""
         return chr(code_point).encode()
 
+    @cached_method
     def shortest(self, node: int) -> dict[int, bytes]:
         """Map each minterm that can be completed from ``node`` to the fewest bytes that complete
         it."""
-        found = self._shortest.get(node)
-        if found is None and node == GROUND:
-            found = self._shortest[node] = self._shortest_characters()
-        if found is None:
-            found = {}
-            seen = {node}
-            level = [(node, b"")]
-            while level:
-                deeper: list[tuple[int, bytes]] = []
-                for at, so_far in level:
-                    for byte, to in sorted(self.row(at).items()):
-                        if to < 0:
-                            found.setdefault(~to, so_far + bytes([byte]))
-                        elif to not in seen:
-                            seen.add(to)
-                            deeper.append((to, so_far + bytes([byte])))
-                level = deeper
-            self._shortest[node] = found
+        if node == GROUND:
+            return self._shortest_characters()
+        found: dict[int, bytes] = {}
+        seen = {node}
+        level = [(node, b"")]
+        while level:
+            deeper: list[tuple[int, bytes]] = []
+            for at, so_far in level:
+                for byte, to in sorted(self.row(at).items()):
+                    if to < 0:
+                        found.setdefault(~to, so_far + bytes([byte]))
+                    elif to not in seen:
+                        seen.add(to)
+                        deeper.append((to, so_far + bytes([byte])))
+            level = deeper
         return found
 
     def _shortest_characters(self) -> dict[int, bytes]:

@@ -192,19 +192,13 @@ class Outlines:
         self._nodes = nodes
         self._listings = listings
         self._is_empty = is_empty
-        self._known: dict[int, Outline] = {}
         self._empty: dict[tuple[int, ...], bool] = {}
         self._groups: dict[tuple[tuple[int, ...], int], list[list[int]]] = {}
         self._under_way: set[tuple[tuple[int, ...], int]] = set()
 
+    @cached_method
     def of(self, requirement: int) -> Outline:
         """Return the outline of ``requirement``."""
-        found = self._known.get(requirement)
-        if found is None:
-            found = self._known[requirement] = self._read(requirement)
-        return found
-
-    def _read(self, requirement: int) -> Outline:
         types = ALL_TYPES
         required: set[str] = set()
         members: dict[str, list[int]] = {}

@@ -20,7 +20,7 @@ from structgen.automaton.bits import bits
 from structgen.automaton.regex import SymbolAutomaton
 from structgen.automaton.work import WORK
 from structgen.masks.grouping import RowTable, distinct, ranges, starts_of
-from structgen.storage import cached_method
+from structgen.storage import Numbers, cached_method
 from structgen.vocabulary import view
 
 from .character_arrays import CharacterArrays, CountedTokens, Int32
@@ -36,7 +36,8 @@ class TransitionTable(RowTable):
 
     Attributes:
         continues: bool [states]; whether there is any next state.
-        states: the automaton's own states, by number.
+        number: the numbers of the automaton's own states.
+        states: these states, by number.
     """
 
     columns: ClassVar[dict[str, int]] = {"continues": 0}
@@ -44,22 +45,14 @@ class TransitionTable(RowTable):
     def __init__(self, symbols: SymbolAutomaton, charge: Callable[[int], None]) -> None:
         super().__init__(symbols.alphabet.n_minterms + 1, charge)
         self._symbols = symbols
-        self._numbers: dict[int, int] = {}
-        self.states: list[int] = []
+        self.number: Numbers[int] = Numbers()
+        self.states = self.number.listed
         self.continues = np.zeros(len(self.rows), bool)
-
-    def number(self, state: int) -> int:
-        """Return the number of one of the automaton's states."""
-        found = self._numbers.get(state)
-        if found is None:
-            found = self._numbers[state] = len(self.states)
-            self.states.append(state)
-        return found
 
     def fill(self, state: int) -> None:
         """See `RowTable`; ``state`` is a number."""
         moves = self._symbols.moves(self.states[state])
-        spread(self.rows[state], [(mask, self.number(to)) for mask, to in moves])
+        spread(self.rows[state], [(mask, self.number[to]) for mask, to in moves])
         self.continues[state] = bool(moves)
 
 
@@ -335,7 +328,7 @@ class TextSteps(TextTables):
         arrays, table, minterms = self.arrays, self.rows, self.points.minterms
         nodes = np.concatenate([places for _, places in groups])
         lengths = [len(places) for _, places in groups]
-        at = np.repeat([table.number(state) for state, _ in groups], lengths).astype(np.int32)
+        at = np.repeat([table.number[state] for state, _ in groups], lengths).astype(np.int32)
         seen: list[tuple[Int32, Int32]] = []
         while len(nodes):
             WORK.spend(5 + (len(nodes) >> 5))
@@ -387,7 +380,7 @@ class TextSteps(TextTables):
 
     def one_step(self, state: int, places: Int32, out: TextWalk) -> list[tuple[int, Int32]]:
         """Return the tokens that end at ``places``, and the states after one more character."""
-        number = self.rows.number(state)
+        number = self.rows.number[state]
         self._visited(places, np.full(len(places), number, np.int32), out)
         children, _ = self.arrays.children_of(places)
         minterms = self.points.minterms[self.arrays.code[children]]

@@ -557,7 +557,7 @@ class TextWalks(TextRuns):
             return
         table = self.rows
         nodes = np.concatenate([places for _, places in groups])
-        numbers = [table.number(at) for at, _ in groups]
+        numbers = [table.number[at] for at, _ in groups]
         at = np.repeat(numbers, [len(places) for _, places in groups]).astype(np.int32)
         seen: list[tuple[Int32, Int32]] = []
         while int((arrays.end[nodes] - nodes).sum()) > _FEW_BELOW:
@@ -578,7 +578,7 @@ class TextWalks(TextRuns):
             while child < end[here]:
                 leads_to = int(moves[minterm_of[code[child]]])
                 if leads_to != DEAD:
-                    stack.append((table.number(leads_to), child))
+                    stack.append((table.number[leads_to], child))
                 child = end[child]
         seen.append(tuple(np.array(stack, np.int32).reshape(-1, 2).T[::-1]))
         nodes = np.concatenate([nodes for nodes, _ in seen])
