@@ -40,8 +40,9 @@ _HOLDS = {
 follows."""
 
 _PORTS = ((7, 11), (7, 12))  # the path to the inputs and outputs of a graph
-_NAME, _TYPE, _ELEMENT = (1,), (2,), (2, 1, -1)  # and in them to name, type, and a tensor's type
-_OF_TENSORS = {1, 6}  # fields of a type; another field after them would make it a list or a map
+_NAME, _TYPE = (1,), (2,)  # and in them to the name and the type
+_TENSOR, _DENOTATION = 1, 6  # the fields of a tensor's type; a later one of a list would replace it
+_ELEMENT = -1  # and in a tensor the type of its numbers
 
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have about 100,000 each
 _LONGEST = 10_000  # bytes of a reference, or of the name of an input
@@ -328,17 +329,22 @@ def _of_ports(graph: Path, roles: Mapping[str, Iterable[str]], has_masks: bool) 
     """
     with graph.open("rb") as file, _mapped(file) as data:
         for port in (port for way in _PORTS for port in _inside(data, (0, len(data)), way)):
-            types = {kind for kind, _ in _inside(data, port, _ELEMENT)}
-            fields = {one for at in _inside(data, port, _TYPE) for one, *_ in _fields(data, *at)}
+            types: set[int] = set()
+            for way in _inside(data, port, _TYPE):
+                for number, *place in _fields(data, *way):
+                    if number == _TENSOR:
+                        types.update(
+                            n for field, n, _ in _fields(data, *place) if field == _ELEMENT
+                        )
+                    elif number != _DENOTATION:
+                        types.add(0)
             for start, end in _inside(data, port, _NAME):
                 # The runtime reads it up to a NUL.
                 begin, _, _ = data[start : min(end, start + _LONGEST)].partition(b"\0")
                 name = begin.decode(errors="replace")
                 if end - start > _LONGEST:
                     what = f"whose name has more than {_LONGEST:,} bytes"
-                elif fields <= _OF_TENSORS and set() < types <= port_types(
-                    roles.get(name, ()), has_masks
-                ):
+                elif types and types <= port_types(roles.get(name, ()), has_masks):
                     continue
                 else:
                     what = f"{name[:200]!r} of the wrong type"
