@@ -80,6 +80,7 @@ _LOOK_SECONDS = 1.0
 _LONGEST_LOG = 1 << 20  # characters of a line that is no message
 _LINES_KEPT = 10  # last lines of a server's standard error
 _LONGEST_LINE = 500  # characters that are kept of each line
+_END = "\0 the program has ended\n"  # the last line of its standard error
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
 _NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
@@ -443,25 +444,29 @@ async def _unchecked(name: str, result: CallToolResult) -> None:
 
 @contextlib.contextmanager
 def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
-    """Yield a file to write to; its last lines are kept."""
+    """Yield a file to write to; its last lines are kept. What is written later, by what a program
+    has left running, is not read."""
     read, write = os.pipe()
 
     def follow() -> None:
         begins, pace = True, _Pace()
         with open(read, encoding="utf-8", errors="replace") as lines:
-            while piece := lines.readline(_LONGEST_LINE):  # a line may never end
-                if begins:
+            while (piece := lines.readline(_LONGEST_LINE)) not in ("", _END):  # it may never end
+                if begins and not piece.isspace():
                     kept.append(printable(piece.rstrip()))
                 begins = piece.endswith("\n")
                 pace.rest()
 
     thread = threading.Thread(target=follow, name="mcp errors", daemon=True)
     thread.start()
-    try:
-        with open(write, "w", encoding="utf-8") as file:
+    with open(write, "w", encoding="utf-8") as file:
+        try:
             yield file
-    finally:
-        thread.join(0.2)  # The error should have what was written last.
+        finally:
+            with contextlib.suppress(BrokenPipeError):  # the program has written this itself
+                file.flush()
+                os.write(write, f"\n{_END}".encode())
+            thread.join(0.2)  # The error should have what was written last.
 
 
 class _Pace:

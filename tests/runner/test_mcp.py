@@ -367,6 +367,23 @@ def test_a_line_of_errors_that_never_ends_fills_no_memory() -> None:
     assert most < 5_000_000
 
 
+def test_what_a_program_leaves_running_keeps_no_thread() -> None:
+    """Each connection left a thread and a file for as long as a child of its program ran."""
+    kept: deque[str] = deque(maxlen=3)
+    waits = [sys.executable, "-c", "input()"]
+    before = set(threading.enumerate())
+    with inside.lines_to(kept) as errors:
+        left = subprocess.Popen(waits, stdin=subprocess.PIPE, stderr=errors)
+        errors.write("first\n\nlast")
+    with left:
+        readers = set(threading.enumerate()) - before
+        for reader in readers:
+            reader.join(10)
+        left.kill()
+    assert not any(reader.is_alive() for reader in readers)
+    assert list(kept) == ["first", "last"]
+
+
 def heard(*messages: Any) -> list[Any]:
     """What `mcp` gets of messages of a server."""
 
