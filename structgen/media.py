@@ -147,7 +147,7 @@ Media: TypeAlias = "Image | Audio"
 """A picture or a sound."""
 
 
-def data_uri(media_type: str, data: bytes) -> str:
+def data_uri(media_type: str, data: bytes | bytearray) -> str:
     """Return the bytes of a file as a ``data:`` URI."""
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 

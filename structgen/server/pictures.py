@@ -24,7 +24,7 @@ from fastapi import Request
 from structgen.media import MOST_BYTES, data_uri
 
 from .settings import Settings
-from .wire import check_many, refused
+from .wire import SMALL, aside, check_many, refused
 
 _SECONDS = 15.0
 """Most seconds that all downloads of a request may take."""
@@ -64,9 +64,12 @@ async def with_pictures(request: Request, body: dict[str, Any]) -> int:
             for link in links:
                 with contextlib.suppress(OSError):
                     link.shutdown(socket.SHUT_RDWR)
-        holder[key] = data_uri("application/octet-stream", data)
+        request.state.taken(len(data))
+        written = partial(data_uri, "application/octet-stream", data)
+        holder[key] = await aside(request, written, is_large=len(data) > SMALL)
+        request.state.taken(len(holder[key]) - len(data))
+        del data, written
         size += len(holder[key])
-        request.state.taken(len(holder[key]))
     return size
 
 
@@ -94,7 +97,7 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socket]) -> bytes:
+def fetched(url: str, hosts: Sequence[str], end: float, links: list[socket.socket]) -> bytearray:
     """Return the bytes at an address.
 
     Args:
@@ -138,7 +141,7 @@ def _named(parts: SplitResult, hosts: Sequence[str]) -> str:
 
 def _asked(
     parts: SplitResult, hosts: Sequence[str], end: float, links: list[socket.socket]
-) -> tuple[int, str | None, bytes]:
+) -> tuple[int, str | None, bytearray]:
     """Return an answer's status, redirect target and bytes."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
@@ -163,7 +166,7 @@ def _asked(
                 raise ValueError(f"the image has more than {MOST_BYTES:,} bytes.")
             if not chunk:
                 break
-        return answer.status, answer.getheader("location"), bytes(data)
+        return answer.status, answer.getheader("location"), data
     finally:
         connection.close()
         link.close()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from structgen.server import pictures
+from structgen.runner import Aside
+from structgen.server import Settings, pictures
+from structgen.server.errors import ApiError
+from structgen.server.wire import reader
 
 ENDED = threading.Event()
+SIZE = 100_000
 
 
 class Pages(BaseHTTPRequestHandler):
@@ -32,10 +40,11 @@ class Pages(BaseHTTPRequestHandler):
         elif self.path == "/slow":
             ENDED.wait(30)
         else:
-            self.send_response(200 if self.path == "/x.png" else 404)
-            self.send_header("Content-Length", "3")
+            picture = b"png" if self.path == "/x.png" else bytes(SIZE)
+            self.send_response(404 if self.path == "/nothing" else 200)
+            self.send_header("Content-Length", str(len(picture)))
             self.end_headers()
-            self.wfile.write(b"png")
+            self.wfile.write(picture)
 
     def log_message(self, *_: object) -> None:
         pass
@@ -81,6 +90,46 @@ def test_a_host_that_was_named_is_asked(host):
 def test_what_a_host_answers_is_bounded(host, path, message):
     with pytest.raises(ValueError, match=message):
         fetched(f"http://{host}{path}", host, "second.example")
+
+
+def test_large_pictures_count_at_once_and_are_not_encoded_in_the_loop(host, monkeypatch):
+    """One key's pictures of 18 MB, fetched by sixty requests, let others wait 5 s."""
+    threads: list[threading.Thread] = []
+
+    def encoded(kind: str, data: bytearray) -> str:
+        threads.append(threading.current_thread())
+        return "data:" + "A" * len(data)
+
+    monkeypatch.setattr(pictures, "data_uri", encoded)
+
+    async def body() -> bytes:
+        return b""
+
+    async def counted(most: int) -> list[int]:
+        counts: list[int] = []
+
+        def taken(more: int) -> None:
+            counts.append(more)
+            if sum(counts) > most:
+                raise ApiError(429, "Too much.", code="rate_limit_exceeded")
+
+        state = SimpleNamespace(
+            settings=Settings(image_hosts=(host,)), pictures=Aside(1, 9, "a"), bodies=reader()
+        )
+        request: Any = SimpleNamespace(
+            app=SimpleNamespace(state=state),
+            state=SimpleNamespace(owner="", taken=taken),
+            body=body,
+        )
+        part = {"type": "image_url", "image_url": f"http://{host}/large.png"}
+        with contextlib.suppress(ApiError):
+            await pictures.with_pictures(request, {"messages": [{"content": [part]}]})
+        return counts
+
+    assert asyncio.run(counted(SIZE - 1)) == [SIZE]
+    assert not threads
+    assert asyncio.run(counted(2 * SIZE)) == [SIZE, len("data:")]
+    assert threads != [threading.main_thread()]
 
 
 def test_no_answer_is_waited_for_longer_than_allowed(host):
