@@ -87,15 +87,23 @@ _log = logging.getLogger("structgen")
 MAX_TEXTS = 256
 """Most texts of one call of ``embed``: the vectors of 2,048 are a message of 31 MB."""
 
+MAX_QUESTIONS = 2_048
+"""Most questions of one call of ``decide``."""
+
 MAX_SCHEMA = 512 << 10
 """Most bytes of a JSON Schema, and of another form."""
 
 _USUAL_TOKENS = 512
+_FEW_VALUES = 1_000  # of answers that are written at once
+_BYTES_A_SECOND = 20_000_000  # of answers: about twice the time that writing them takes
 
 
 def _members(schema: dict[str, Any]) -> None:
-    """Name the limit on an object's members, which Pydantic calls minLength behind a validator."""
-    schema["minProperties"] = schema.pop("minLength")
+    """Name the limits on an object's members, which Pydantic calls minLength and maxLength behind
+    a validator."""
+    for limit in ("min", "max"):
+        if (most := schema.pop(f"{limit}Length", None)) is not None:
+            schema[f"{limit}Properties"] = most
 
 
 Text = Annotated[str, Field(min_length=1)]
@@ -224,7 +232,7 @@ class Decide(Arguments):
     questions: Annotated[
         dict[Text, Question],
         WrapValidator(in_slices),
-        Field(min_length=1, json_schema_extra=_members),
+        Field(min_length=1, max_length=MAX_QUESTIONS, json_schema_extra=_members),
     ]
     """The questions by name, such as {"urgent": {"type": "predicate", "instructions": "Is it
     urgent?"}}."""
@@ -644,6 +652,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
     tools = {tool.name: tool for tool in known}
     listed = [_listed(tool, allowed) for tool, allowed in known.items()]
     schemas = {tool.name: tool.input_schema for tool in listed}
+    writing = asyncio.Lock()
 
     async def on_list_tools(context: Any, params: Any) -> ListToolsResult:
         return ListToolsResult(tools=listed)
@@ -679,7 +688,12 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
         if wanted.cancelled_caught:
             return _text("The call was cancelled.", is_error=True)
         structured = result.model_dump(mode="json")
-        answer = _text(json.dumps(structured, ensure_ascii=False))
+        # Large answers one by one: sixty with 256 vectors each delayed all others for 9 s.
+        turn = writing if has_more(structured, _FEW_VALUES) else contextlib.nullcontext()
+        async with turn:
+            text = json.dumps(structured, ensure_ascii=False)
+            await asyncio.sleep(len(text) / _BYTES_A_SECOND)
+        answer = _text(text)
         answer.structured_content = structured
         return answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import re
 import select
@@ -28,7 +29,16 @@ from starlette.responses import Response
 from structgen import OptionError, Runner
 from structgen.cli.commands import cli
 from structgen.errors import ModelNotFound
-from structgen.integrations.mcp import FORMS, Bounded, Generate, Models, serve_http, server_of
+from structgen.integrations import mcp as mcp_module
+from structgen.integrations.mcp import (
+    FORMS,
+    Bounded,
+    Classified,
+    Generate,
+    Models,
+    serve_http,
+    server_of,
+)
 from structgen.workers import STRANGER, Stranger
 
 TEXT, VECTORS = "smollm2-135m-instruct", "all-minilm-l6-v2"
@@ -122,6 +132,45 @@ def test_calls_have_the_bounds_of_strangers() -> None:
         refused = call(made, name, **{"text": "a", "json_schema": schema})
         assert refused.is_error
         assert said in refused.content[0].text
+
+
+def test_others_have_a_turn_between_two_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixty answers of 256 vectors that were done at once delayed a ping for 9 s."""
+    told: list[str] = []
+
+    async def called(*_: Any) -> Classified:
+        return Classified(model="small", prompt_tokens=1, label=None, probabilities=[])
+
+    monkeypatch.setattr(mcp_module, "called", called)
+
+    def text(text: str) -> Any:
+        told.append("answer")
+        return written(text)
+
+    written = mcp_module._text
+    monkeypatch.setattr(mcp_module, "_text", text)
+    monkeypatch.setattr(mcp_module, "_FEW_VALUES", 0)
+    made = server_of(cast(Any, None), Models(("small",)))
+
+    async def work(client: mcp.Client) -> None:
+        async def ticks() -> None:
+            while told.count("answer") < 5:
+                told.append("other")
+                await asyncio.sleep(0)
+
+        calls = [client.call_tool("classify", {"text": "a", "labels": ["b", "c"]}) for _ in "abcde"]
+        await asyncio.gather(ticks(), *calls)
+
+    asked(made, work)
+    assert told.count("answer") == 5
+    assert not any(pair == ("answer", "answer") for pair in itertools.pairwise(told))
+
+
+def test_questions_are_counted(server: Server[Any]) -> None:
+    questions = {str(i): {"type": "predicate", "instructions": "a"} for i in range(2_049)}
+    refused = call(server, "decide", text="a", questions=questions)
+    assert refused.is_error
+    assert "at most 2048 items" in refused.content[0].text
 
 
 def test_a_message_of_far_too_many_values_is_not_looked_at() -> None:
