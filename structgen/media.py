@@ -293,7 +293,7 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
     try:
         if data.startswith(_PNG):
             kind = "png"
-            if data[12:16] == b"IHDR":
+            if data[8:16] == b"\0\0\0\rIHDR" and len(data) > 28:
                 size = struct.unpack(">II", data[16:24])
         elif data.startswith(b"\xff\xd8"):
             kind = "jpeg"

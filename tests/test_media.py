@@ -72,6 +72,8 @@ def test_arrays_and_pillows_pictures_keep_their_pixels(shape):
         (b"", "is empty"),
         (b"BM", "must be PNG, JPEG"),
         (b"\x89PNG\r\n\x1a\n", "damaged PNG header"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\1\0\0\0\1\x08\0\0\0", "damaged PNG header"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\4IHDR\0\0\0\1" + b"\0\0\0\1" * 9, "damaged PNG header"),
         (b"\xff\xd8\xff\xe0", "damaged JPEG header"),
         (b"\xff\xd8\xff\xda\0\0\0\0", "damaged JPEG header"),
         (b"GIF89a", "damaged GIF header"),

@@ -207,7 +207,7 @@ class Constraint(Typed[T_co]):
     def weight(self) -> int:
         """Its size in bytes, roughly, without the source of its output type."""
         engine = self._engines.kept
-        return self._made_of + (0 if engine is None else engine.whole_weight)
+        return self._made_of + (0 if engine is None else engine.whole_weight(refresh=True))
 
     def forget(self) -> None:
         """Free its automaton, which is made again when it is needed."""

@@ -88,7 +88,7 @@ class Engine:
         self.held = 0
         self.is_spent = False
         self._weighed_at = self._held_at = 0
-        self._weight = 0
+        self._weight = self._shared = 0
 
     def refuse(self, error: Exception, call: Call, state: int) -> CompileLimitExceeded:
         """Return the error of a call that exceeded a limit; it is stored for every repetition."""
@@ -145,17 +145,16 @@ class Engine:
             memos += len(self.free) + len(self.n_allowed)
             # Even few states of a grammar may hold a lot: rules, stacks and their results.
             self._weight = max(self.machine.weight, self.held) + 150 * memos
+            self._shared = sum([leaf.weight for leaf in self.machine.leaves if leaf.is_shared])
             self.is_spent |= self._weight > self.limits.memory
         return self._weight
 
-    @property
-    def whole_weight(self) -> int:
-        """Its size in bytes, roughly, with parts that other machines may share: if none does, they
-        are freed with this one."""
+    def whole_weight(self, *, refresh: bool = False) -> int:
+        """Return `weight` with the parts that other machines may share: if none does, they are
+        freed with this one."""
         with GROW:
-            shared = sum([leaf.weight for leaf in self.machine.leaves if leaf.is_shared])
             # What building has added includes leaves that no text has reached.
-            return max(self.weight(refresh=True) + shared, self._built_with)
+            return max(self.weight(refresh=refresh) + self._shared, self._built_with)
 
     def weigh(self) -> None:
         """Raise if one sequence has made the engine outgrow its limits.

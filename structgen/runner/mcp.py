@@ -463,7 +463,7 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
         try:
             yield file
         finally:
-            with contextlib.suppress(BrokenPipeError):  # the program has written this itself
+            with contextlib.suppress(OSError):  # the program has written this itself
                 file.flush()
                 os.write(write, f"\n{_END}".encode())
             thread.join(0.2)  # The error should have what was written last.

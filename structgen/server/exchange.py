@@ -145,8 +145,8 @@ async def begun(
 
 @final
 class EventStream(Response):
-    """A streamed answer of events. Those that the client has not read yet count as its bytes, so
-    they are made ahead of it, as the model makes them."""
+    """A streamed answer of events. They are made as fast as the model writes, and count as the
+    client's bytes until it has read them."""
 
     media_type = "text/event-stream"
 

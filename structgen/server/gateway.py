@@ -292,8 +292,8 @@ class Gateway:
                 raise ApiError(
                     413,
                     f"The request counts as {size:,} bytes, including its values, the files "
-                    f"fetched for it and each of its n answers. The limit is {most_held:,}. Ask "
-                    "for less.",
+                    "fetched for it, each of its n answers, and unread events. The limit is "
+                    f"{most_held:,}. Ask for less.",
                     code="request_too_large",
                     headers={"Connection": "close"},
                 )

@@ -204,7 +204,9 @@ class _CachedMethod:
     def __init__(self, method: Callable[..., Any]) -> None:
         self._method = method
 
-    def __get__(self, instance: Any, owner: type) -> Callable[..., Any]:
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self
         method, this = self._method, weakref.ref(instance)
         known = functools.cache(lambda *arguments: method(this(), *arguments))
         instance.__dict__[method.__name__] = known  # found before this descriptor from now on
@@ -215,7 +217,8 @@ def cached_method(method: _Method) -> _Method:
     """Return a method that computes its result once for each object and positional arguments.
 
     Like `functools.cached_property` with arguments: the object has the results, but they do not
-    refer to it, so it is still freed without a garbage collection. Not for deep recursion, which
-    would take three times as many frames. A hit costs the same as looking into a dictionary.
+    refer to it, so it is still freed without a garbage collection. Something else must keep the
+    object during a call. Do not copy or pickle it, or override the method. Not for deep recursion,
+    which would take three times as many frames. A hit costs the same as looking into a dictionary.
     """
     return cast("_Method", _CachedMethod(method))

@@ -125,7 +125,12 @@ def contents(file: Path, most: int | None = None) -> bytes:
 
 
 NOT_UNDERSTOOD = (
-    *(ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError),
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
 )
 """The exceptions that wrong values in a file may cause."""
 

@@ -216,7 +216,7 @@ class _Unit:
 
 
 def heavy(jobs: Iterable[Job | WorkJob]) -> set[Hashable]:
-    """Return owners whose outputs have automata of more than `MOST_FORM_BYTES`."""
+    """Return owners whose outputs have several automata, of more than `MOST_FORM_BYTES`."""
     engines: dict[Hashable, set[Any]] = {}
     for job in jobs:
         cursor = job.run.part.progress.cursor if isinstance(job, Job) else None
@@ -225,7 +225,7 @@ def heavy(jobs: Iterable[Job | WorkJob]) -> set[Hashable]:
     return {
         owner
         for owner, used in engines.items()
-        if sum(engine.whole_weight for engine in used) > MOST_FORM_BYTES
+        if len(used) > 1 and sum(engine.whole_weight() for engine in used) > MOST_FORM_BYTES
     }
 
 
@@ -367,8 +367,11 @@ class Scheduler:
         memory."""
         if len(self._units) < 2:
             return set()
-        if self._passes % _LOOK_EVERY == 0:
-            self._heavy = heavy(job for unit in self._units for job in unit.jobs)
+        if self._passes % _LOOK_EVERY == 0 and GROW.acquire(blocking=False):
+            try:
+                self._heavy = heavy(job for unit in self._units for job in unit.jobs)
+            finally:
+                GROW.release()
         held: Counter[Hashable] = Counter()
         oldest: dict[Hashable, int] = {}
         for unit in self._units:

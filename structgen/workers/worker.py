@@ -328,7 +328,7 @@ class _Worker:
         return (
             isinstance(message, Call)
             and message.type_key not in self._tasks
-            and message.id not in self._given_up
+            and self._given_up.get(message.id) is not False
         )
 
     def _is_heavy(self, owner: str | None) -> bool:

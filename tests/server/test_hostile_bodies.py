@@ -664,6 +664,7 @@ def test_events_count_until_the_client_reads_them() -> None:
 
     asyncio.run(main())
     assert max(held) == 1_100
+    assert held[-1] == 100  # the one that is too much
     assert sent[1:-1] == [b"x" * 100] * 10
     assert b"rate_limit_exceeded" in sent[-1]
 

@@ -151,7 +151,7 @@ def test_only_the_oldest_output_of_an_owner_with_large_automata_continues(
     model = Counting()
     office = Office(model, patience=2)
     for prompt in "ABCDEFGH":
-        form = compile_constraint(Regex("[a-z]{60}"), model.vocabulary)
+        form = compile_constraint(Regex(f"[a-z]{{60}}|{prompt}"), model.vocabulary)
         office.ask(prompt, form, owner="much", search={"max_new_tokens": 61})
     while not office.ended:
         office.scheduler.step()
@@ -326,8 +326,8 @@ def test_who_waits_for_a_form_of_another_pays_for_no_wait(monkeypatch: pytest.Mo
     letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
     is_free = True
 
-    def acquire(timeout: float) -> bool:
-        model.time += 0 if is_free else 100
+    def acquire(blocking: bool = True, timeout: float = 0) -> bool:
+        model.time += 0 if is_free or not blocking else 100
         return is_free
 
     lock = SimpleNamespace(acquire=acquire, release=lambda: None)
@@ -939,12 +939,15 @@ def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) 
     assert told == ["many", "one"]
 
 
-def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile() -> None:
+@pytest.mark.parametrize("why", ["ahead", "heavy"])
+def test_nothing_is_compiled_for_who_is_ahead_or_heavy_and_others_are_prepared_meanwhile(
+    why: str,
+) -> None:
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
     told: list[str] = []
     looks = iter([True] * 4)
 
-    def is_ahead(owner: str) -> bool:
+    def waits(owner: str) -> bool:
         return next(looks, False)
 
     def prepare(call: ErrandCall) -> None:
@@ -956,12 +959,45 @@ def test_nothing_is_compiled_for_who_is_ahead_and_others_are_prepared_meanwhile(
     worker._prepare = prepare
     worker._compiles = lambda message: message.owner == "many"
     worker._scheduler = SimpleNamespace(
-        submit=lambda jobs: None, charge=lambda *_: None, is_ahead=is_ahead, passed=0.0
+        submit=lambda jobs: None,
+        charge=lambda *_: None,
+        is_ahead=waits if why == "ahead" else lambda owner: False,
+        passed=0.0,
     )
+    if why == "heavy":
+        worker._is_heavy = waits
     for owner in ("many", "other"):
         worker._arrived.put(ErrandCall(0, 0, b"", None, owner))
     worker._prepare_all(worker._arrived)
     assert told == ["other", "many"]
+
+
+def test_no_pass_waits_for_a_compilation_to_weigh_automata(monkeypatch: pytest.MonkeyPatch) -> None:
+    weighed: list[Any] = []
+    monkeypatch.setattr(scheduler_module, "heavy", lambda jobs: weighed.append(jobs) or set())
+    office = Office(Counting())
+    office.ask("A", compile_constraint(Regex("[a-z]{4}"), office.model.vocabulary))
+    office.ask("B")
+    office.scheduler.step()
+    office.scheduler._passes = 0
+    taken, done = threading.Event(), threading.Event()
+
+    def compiling() -> None:
+        with GROW:
+            taken.set()
+            done.wait()
+
+    thread = threading.Thread(target=compiling)
+    thread.start()
+    taken.wait()
+    weighed.clear()
+    office.scheduler._paused()
+    done.set()
+    thread.join()
+    assert weighed == []
+    office.scheduler._paused()
+    assert len(weighed) == 1
+    office.close()
 
 
 def test_nothing_is_compiled_for_an_owner_whose_outputs_have_large_automata(
@@ -969,18 +1005,19 @@ def test_nothing_is_compiled_for_an_owner_whose_outputs_have_large_automata(
 ) -> None:
     monkeypatch.setattr(scheduler_module, "MOST_FORM_BYTES", 0)
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
-    cursor = compile_constraint(Regex("a*"), Counting().vocabulary).start()
-    progress = SimpleNamespace(cursor=cursor)
-    run: Any = SimpleNamespace(part=SimpleNamespace(progress=progress))
-    worker._jobs[0] = Job(run, lambda _: None, lambda *_: None, owner="much")
+    for number, pattern in enumerate(("a*", "b*")):
+        cursor = compile_constraint(Regex(pattern), Counting().vocabulary).start()
+        progress = SimpleNamespace(cursor=cursor)
+        run: Any = SimpleNamespace(part=SimpleNamespace(progress=progress))
+        worker._jobs[number] = Job(run, lambda _: None, lambda *_: None, owner="much")
     call = Call(1, 1, b"type", None, "a", SearchOptions(), 0, False, False, owner="much")
     assert worker._is_heavy("much")
     assert not worker._is_heavy("other")
     assert worker._compiles(call)
-    worker._given_up[call.id] = True
+    worker._given_up[call.id] = False
     assert not worker._compiles(call)  # ends without a compilation
     progress.cursor = None  # free text
-    assert not worker._is_heavy("much")
+    assert not worker._is_heavy("much")  # one automaton has a limit of its own
 
 
 def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() -> None:
