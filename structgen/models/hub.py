@@ -586,7 +586,7 @@ def _ask_first_byte(url: str) -> None:
 def _hub_file(file: dict[str, Any]) -> HubFile:
     path, size, lfs = file["rfilename"], file.get("size"), file.get("lfs")
     # A large file's git_id is that of its LFS pointer.
-    sha256 = "" if lfs is None else str(lfs.get("sha256") or "")
+    sha256 = "" if lfs is None else str(lfs.get("sha256") or "").lower()
     git_id = (file.get("blobId") or "") if lfs is None else ""
     if not isinstance(path, str) or not isinstance(git_id, str):
         raise ValueError(f"it lists a file with the path {path!r} and the id {git_id!r}")

@@ -22,7 +22,7 @@ _LONGEST_SHOWN = 80
 _MAX_DIGITS = 4_300
 """The most digits of an integer that Python converts to text and back by default."""
 
-_MAX_BITS = int(_MAX_DIGITS * 3.3219280948873623)
+_TOO_LARGE = 10**_MAX_DIGITS
 
 _PLAIN_DEPTH = 100
 """Up to this depth, nesting needs no closer check."""
@@ -304,7 +304,7 @@ def _plain(value: Any, depth: int) -> Any:
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return value
-    if kind is int and value.bit_length() <= _MAX_BITS:
+    if kind is int and -_TOO_LARGE < value < _TOO_LARGE:
         return value
     if kind is dict:
         if depth >= _PLAIN_DEPTH:
@@ -329,7 +329,7 @@ def _check_json(value: Any, path: str, parents: tuple[Any, ...]) -> None:
             f"JSON cannot represent the number {value!r}, at {path}. Use a finite number or null.",
             path=path,
         )
-    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+    if isinstance(value, int) and not -_TOO_LARGE < value < _TOO_LARGE:
         raise SchemaError(
             f"The integer at {path} has more than {_MAX_DIGITS:,} digits, which Python does not "
             "convert to text. Use a smaller one.",

@@ -156,6 +156,8 @@ def _sibling(name, data):
     """What the hub says of a file; of a large one, its SHA-256, and the id of a note about it."""
     said = {"rfilename": name, "size": len(data)}
     if name.endswith((".data", ".onnx")):
-        lfs = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 130}
+        digest = hashlib.sha256(data).hexdigest()  # in letters of either kind
+        digest = digest.upper() if name.endswith(".onnx") else digest
+        lfs = {"sha256": digest, "size": len(data), "pointerSize": 130}
         return {**said, "blobId": _etag(b"note"), "lfs": lfs}
     return {**said, "blobId": hashlib.sha1(b"blob %d\0%s" % (len(data), data)).hexdigest()}

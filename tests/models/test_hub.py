@@ -183,7 +183,7 @@ def test_a_hub_that_has_us_wait_for_a_day_is_not_waited_for(tmp_path, monkeypatc
     assert reports
 
 
-@pytest.mark.parametrize("name", ["model.onnx.data", "genai_config.json"])
+@pytest.mark.parametrize("name", ["model.onnx.data", "model.onnx", "genai_config.json"])
 def test_a_file_with_another_digest_is_refused_and_deleted(hub, cache_folder, name):
     hub.repositories["org/altered"] = FILES
     hub.altered[name] = FILES[name][::-1]

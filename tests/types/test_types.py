@@ -1239,7 +1239,7 @@ def test_patterns_of_pythons_engine() -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"const": 10**5000}, r"The integer at \$\.const has more than 4,300 digits"),
+        ({"const": 10**4300}, r"The integer at \$\.const has more than 4,300 digits"),
         ({"enum": [1, -(10**5000)]}, r"The integer at \$\.enum\[1\] has more than 4,300 digits"),
         ({"const": float("nan")}, r"the number nan, at \$\.const\. Use a finite number"),
     ],
@@ -1251,7 +1251,8 @@ def test_numbers_that_are_no_json_are_told_alone(schema: Any, message: str) -> N
 
 
 def test_the_longest_integer_that_python_writes_is_a_schema() -> None:
-    assert lower(JsonSchema({"const": 10**4299})).parse(str(10**4299)) == 10**4299
+    longest = 10**4300 - 1
+    assert lower(JsonSchema({"const": longest})).parse(str(longest)) == longest
 
 
 def test_a_regex_stays_whatever_comes_after_it() -> None:
