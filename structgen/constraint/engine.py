@@ -151,10 +151,9 @@ class Engine:
 
     def whole_weight(self, *, refresh: bool = False) -> int:
         """Return `weight` with the parts that other machines may share: if none does, they are
-        freed with this one."""
-        with GROW:
-            # What building has added includes leaves that no text has reached.
-            return max(self.weight(refresh=refresh) + self._shared, self._built_with)
+        freed with this one. Takes no lock."""
+        # What building has added includes leaves that no text has reached.
+        return max(self.weight(refresh=refresh) + self._shared, self._built_with)
 
     def weigh(self) -> None:
         """Raise if one sequence has made the engine outgrow its limits.

@@ -367,11 +367,8 @@ class Scheduler:
         memory."""
         if len(self._units) < 2:
             return set()
-        if self._passes % _LOOK_EVERY == 0 and GROW.acquire(blocking=False):
-            try:
-                self._heavy = heavy(job for unit in self._units for job in unit.jobs)
-            finally:
-                GROW.release()
+        if self._passes % _LOOK_EVERY == 0:
+            self._heavy = heavy(job for unit in self._units for job in unit.jobs)
         held: Counter[Hashable] = Counter()
         oldest: dict[Hashable, int] = {}
         for unit in self._units:

@@ -33,6 +33,7 @@ from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import scheduler as scheduler_module
 from structgen.workers import worker as worker_module
 from structgen.workers.protocol import Adapter, Call, ErrandCall, Frames, packed
+from structgen.workers.scheduler import heavy
 from structgen.workers.worker import _Call, _Worker
 
 
@@ -326,8 +327,8 @@ def test_who_waits_for_a_form_of_another_pays_for_no_wait(monkeypatch: pytest.Mo
     letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
     is_free = True
 
-    def acquire(blocking: bool = True, timeout: float = 0) -> bool:
-        model.time += 0 if is_free or not blocking else 100
+    def acquire(timeout: float) -> bool:
+        model.time += 0 if is_free else 100
         return is_free
 
     lock = SimpleNamespace(acquire=acquire, release=lambda: None)
@@ -972,31 +973,26 @@ def test_nothing_is_compiled_for_who_is_ahead_or_heavy_and_others_are_prepared_m
     assert told == ["other", "many"]
 
 
-def test_no_pass_waits_for_a_compilation_to_weigh_automata(monkeypatch: pytest.MonkeyPatch) -> None:
-    weighed: list[Any] = []
-    monkeypatch.setattr(scheduler_module, "heavy", lambda jobs: weighed.append(jobs) or set())
+def test_automata_are_weighed_without_the_lock_of_compilations() -> None:
+    """The scheduler's thread waited 2 s for it, or for ever while its holder waited for another."""
     office = Office(Counting())
-    office.ask("A", compile_constraint(Regex("[a-z]{4}"), office.model.vocabulary))
-    office.ask("B")
-    office.scheduler.step()
-    office.scheduler._passes = 0
+    forms = [compile_constraint(Regex(f"[a-z]{{3}}{x}"), office.model.vocabulary) for x in "ab"]
+    jobs = [office.ask(str(number), form) for number, form in enumerate(forms)]
     taken, done = threading.Event(), threading.Event()
 
     def compiling() -> None:
         with GROW:
             taken.set()
-            done.wait()
+            done.wait(60)
 
     thread = threading.Thread(target=compiling)
     thread.start()
     taken.wait()
-    weighed.clear()
-    office.scheduler._paused()
+    assert heavy(jobs) == set()
+    assert forms[0].weight > 0
+    assert thread.is_alive()
     done.set()
     thread.join()
-    assert weighed == []
-    office.scheduler._paused()
-    assert len(weighed) == 1
     office.close()
 
 
