@@ -209,7 +209,7 @@ class _CachedMethod:
             return self
         method, this = self._method, weakref.ref(instance)
         known = functools.cache(lambda *arguments: method(this(), *arguments))
-        instance.__dict__[method.__name__] = known  # found before this descriptor from now on
+        setattr(instance, method.__name__, known)  # found before this descriptor from now on
         return known
 
 
