@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import io
@@ -292,31 +293,38 @@ def test_long_prompts_of_an_owner_take_no_more_time_than_another_has() -> None:
     assert set(office.ended.values()) == {None}
 
 
-def test_a_form_that_is_compiled_holds_up_masks_alone() -> None:
-    model = Counting()
-    office = Office(model, clock=time.perf_counter)  # a wait takes time
-    letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
+@contextlib.contextmanager
+def compiling() -> Iterator[threading.Thread]:
+    """Another thread holds the lock of compilations, for at most a minute."""
     held, free = threading.Event(), threading.Event()
 
-    def compiling() -> None:
+    def hold() -> None:
         with GROW:
             held.set()
             free.wait(60)
 
-    thread = threading.Thread(target=compiling)
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        yield thread
+    finally:
+        free.set()
+        thread.join()
+
+
+def test_a_form_that_is_compiled_holds_up_masks_alone() -> None:
+    model = Counting()
+    office = Office(model, clock=time.perf_counter)  # a wait takes time
+    letters = compile_constraint(Regex("[a-z]{9}"), model.vocabulary)
     office.ask("A", letters, owner="a", search={"max_new_tokens": 20})
     office.ask("B", owner="b", masked=False)
     office.scheduler.step()
     office.scheduler.step()
     before = model.passes.count("A")
-    thread.start()
-    held.wait()
-    try:
+    with compiling():
         office.finish_one("B")  # for ever, if the model's thread waited for the lock
         assert model.passes.count("A") == before
-    finally:
-        free.set()
-        thread.join()
     office.finish()
     assert set(office.ended.values()) == {None}
 
@@ -978,21 +986,10 @@ def test_automata_are_weighed_without_the_lock_of_compilations() -> None:
     office = Office(Counting())
     forms = [compile_constraint(Regex(f"[a-z]{{3}}{x}"), office.model.vocabulary) for x in "ab"]
     jobs = [office.ask(str(number), form) for number, form in enumerate(forms)]
-    taken, done = threading.Event(), threading.Event()
-
-    def compiling() -> None:
-        with GROW:
-            taken.set()
-            done.wait(60)
-
-    thread = threading.Thread(target=compiling)
-    thread.start()
-    taken.wait()
-    assert heavy(jobs) == set()
-    assert forms[0].weight > 0
-    assert thread.is_alive()
-    done.set()
-    thread.join()
+    with compiling() as thread:
+        assert heavy(jobs) == set()
+        assert forms[0].weight > 0
+        assert thread.is_alive()
     office.close()
 
 
