@@ -86,7 +86,7 @@ def sha256(file: Path) -> str:
     return digest_of(file, hashlib.sha256())
 
 
-LARGEST_GRAPH = 64 << 20  # bytes of a graph that may have a mask
+LARGEST_GRAPH = 8 << 20  # bytes of a graph that may have a mask
 
 
 def masked(graph: Path) -> Path:

@@ -362,8 +362,8 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
     filled = names | {name.replace("%d", str(layer)) for name in names for layer in layers}
     with graph.open("rb") as file, _mapped(file) as data:
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
-            name = data[start:end].partition(b"\0")[0].decode(errors="replace")
-            if name not in filled:
+            begin, _, _ = data[start : min(end, start + _LONGEST)].partition(b"\0")
+            if (name := begin.decode(errors="replace")) not in filled:
                 yield _bad(
                     graph, f"has the input {name[:200]!r}, which {cache.CONFIG} does not have"
                 )

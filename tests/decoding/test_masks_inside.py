@@ -166,6 +166,24 @@ def test_a_graph_with_its_weights_is_refused_before_it_is_read(without_masks, mo
         models.add_mask(without_masks)
 
 
+@pytest.mark.parametrize(
+    ("end", "says"),
+    [
+        (b"\x3a\x02\x0a\x00" * 300_000, "it has more than 500,000 fields"),  # empty nodes
+        (b"\x3a\x0a\x2a\x08\x6a\x06\x0a\x00\x12\x02..", "a reference has no file name"),
+    ],
+)
+def test_a_graph_is_checked_before_it_is_parsed(without_masks, monkeypatch, end, says):
+    """12 million empty nodes, 57 MB, took 8.6 GB and 190 s."""
+    plain = without_masks / "model.onnx"
+    data = plain.read_bytes() + end
+    plain.unlink()
+    plain.write_bytes(data)
+    monkeypatch.delattr(ir, "load")
+    with pytest.raises(ConversionError, match=says):
+        models.add_mask(without_masks)
+
+
 def test_a_mask_of_another_graph_is_not_used(model, without_masks):
     models.add_mask(without_masks)
     changed = ir.load(without_masks / "model.onnx")

@@ -552,6 +552,10 @@ def test_a_truncated_file(share, tmp_path):
         ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_down.weight' has the shape"),
         ({"metadata": {"block_count": 3}}, "lacks 9 tensors"),
         ({"metadata": {"block_count": 4_000_000_000}}, "4,000,000,000 layers"),
+        (
+            {"metadata": {"block_count": 1001}, "extra": {f"{i}": (1,) for i in range(1001)}},
+            "declares 1,001 layers",
+        ),
         ({"metadata": {"attention.head_count": 0}}, "cannot be parsed"),
         ({"without": ("blk.1.ffn_up",)}, "'blk.1.ffn_up.weight'"),
         ({"without": ("token_embd",)}, "no tensor 'token_embd.weight'"),

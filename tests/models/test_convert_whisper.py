@@ -54,6 +54,7 @@ def test_graphs_agree_with_float32(tmp_path):
         ),
         ({"max_source_positions": 750}, "max_source_positions=750"),
         ({"decoder_layers": 10**9}, "1000000000 decoder layers"),
+        ({"encoder_layers": 101}, "101 encoder layers"),  # 36,000 small ones took 3.5 GB
         ({"decoder_layers": "two"}, "is damaged"),
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.1."),
         ({"d_model": None}, "is damaged"),

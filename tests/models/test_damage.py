@@ -404,7 +404,10 @@ def long_field(number, data):
 
 
 @pytest.mark.parametrize("letter", [b"\0", b"x"])
-def test_long_names_in_a_graph_take_no_memory(folder, letter):
+@pytest.mark.parametrize("kind", ["llama", "whisper"])
+def test_long_names_in_a_graph_take_no_memory(folder, letter, kind):
+    config = {"model": CONFIG["model"] | {"type": kind}}
+    (folder / "genai_config.json").write_text(json.dumps(config))
     graph, name = folder / "model.onnx", long_field(1, 3_000_000 * letter)
     graph.write_bytes(graph.read_bytes() + long_field(7, long_field(11, name + of_type(1))))
     tracemalloc.start()

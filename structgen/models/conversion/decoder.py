@@ -337,6 +337,7 @@ class Names:
 
 MOST_DIMENSIONS = 8  # of a tensor; the product of a million sizes would take hours
 _LARGEST_HEAD = 1 << 14
+_MOST_LAYERS = 1_000  # Llama 3.1 405B has 126; each takes 90 kB of memory, whatever its size
 _SHOWN = 300  # characters of an error, which may quote a value
 _LARGEST = 1e12  # of the numbers that a graph computes with; bases of RoPE reach 1e8
 _MOST_POSITIONS = 1 << 21  # each has a row in tables of cosines and sines,
@@ -409,10 +410,10 @@ class Checkpoint(ABC):
     def _check_counts(self, n_layers: int, head_size: int) -> None:
         """Refuse numbers that no model has, before anything is made for each."""
         n_tensors = len(self._tensors.tensor_names)
-        if n_layers > n_tensors or head_size > _LARGEST_HEAD:
+        if n_layers > min(n_tensors, _MOST_LAYERS) or head_size > _LARGEST_HEAD:
             raise ConversionError(
                 f"{self.path} is damaged: its metadata declares {n_layers:,} layers with heads of "
-                f"{head_size:,} dimensions, but it has {n_tensors:,} tensors. Download it again."
+                f"{head_size:,} dimensions, and it has {n_tensors:,} tensors. Download it again."
             )
 
     @abstractmethod

@@ -284,8 +284,9 @@ def write(source: Path, folder: Path) -> None:
             raise ConversionError(
                 f"{source} has {name}={config[name]!r}, but Whisper models have {expected!r}."
             )
-    if not 0 < config["decoder_layers"] <= _MOST_LAYERS:
-        raise ConversionError(f"{source} has {config['decoder_layers']} decoder layers.")
+    for part in ("encoder", "decoder"):
+        if not 0 < (n_layers := config[f"{part}_layers"]) <= _MOST_LAYERS:
+            raise ConversionError(f"{source} has {n_layers} {part} layers.")
     write_encoder(tensors, config, folder / "encoder.onnx")
     write_decoder(tensors, config, folder / "decoder.onnx")
     (folder / "tokenizer.json").write_bytes(read_file(source / "tokenizer.json"))

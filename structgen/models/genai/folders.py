@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from structgen.errors import ConversionError, ModelError, VocabularyError
-from structgen.models import cache
+from structgen.models import cache, damage
 from structgen.storage.user_folder import WRONG, contents, document, flag, inside
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
+_MOST_FIELDS = 500_000  # of a graph that gets a mask; SmolLM2-135M has 14,000, of up to 800 bytes
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -87,6 +88,12 @@ def add_mask(folder: Path) -> Path:
         plain = inside(folder, name)
         if plain.stat().st_size > cache.LARGEST_GRAPH:
             raise ValueError("its weights are inside the file instead of in a separate file")
+        fields = iter(range(_MOST_FIELDS))
+        lacks = damage.of_graph(plain, fields)
+        if next(fields, None) is None:
+            raise ValueError(f"it has more than {_MOST_FIELDS:,} fields")
+        if lacks:
+            raise ValueError(lacks[0].problem.rstrip("."))
         return save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
     except Exception as error:  # any error: the file may be anything
         raise ConversionError(f"Cannot add a mask to {folder / name}: {error}.") from error
