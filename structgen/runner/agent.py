@@ -263,7 +263,7 @@ class Agent:
                 }
             )
             asked._needs_text = True
-            asked._is_foreign = any(tool._is_foreign for tool in self._tools.values())
+            asked._is_foreign |= any(tool._is_foreign for tool in self._tools.values())
             response: ChatResponse | None = None
             held: list[ChatChunk] = []
             explained = contextlib.nullcontext() if search is None else search.explained()
@@ -708,7 +708,7 @@ def plain(request: ChatRequest) -> ChatRequest:
     if any(not isinstance(tool, type) and isinstance(tool, kinds) for tool in tools):
         found = expanded(tools).values()
         request = request.model_copy(update={"tools": [tool.source for tool in found]})
-        request._is_foreign = any(tool._is_foreign for tool in found)
+        request._is_foreign |= any(tool._is_foreign for tool in found)
     return request
 
 

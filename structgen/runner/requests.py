@@ -353,7 +353,7 @@ class Sampled(OptionFields):
     service_tier: Any = None
     store: Any = None
     _is_foreign: bool = PrivateAttr(default=False)
-    """Whether some tools are foreign (of an MCP server), so that types have limits."""
+    """Whether some tools may be foreign (of an MCP server), so that types have limits."""
 
     @field_validator("logit_bias", "stop", "abstain_below")
     @classmethod
@@ -480,6 +480,8 @@ class ChatRequest(Sampled):
 
     @model_validator(mode="after")
     def _only_of_use(self) -> ChatRequest:
+        # Frameworks, too, pass what their MCP servers list.
+        self._is_foreign = any(isinstance(tool, Mapping) for tool in self.tools or ())
         if not self._runs_tools:
             for name in ("approve", "tool_timeout", "max_tool_result"):
                 if getattr(self, name) is not None:

@@ -496,6 +496,8 @@ def test_there_is_no_network(here: CodeSession) -> None:
             "its files are too many, too large in total, or nested too deeply",
         ),
         ("import os; os.memfd_create('x')", "Function not implemented"),
+        ("import os; os.setsid()", "Function not implemented"),
+        ("import os; print('niceness', min(os.nice(0), 10))", "niceness 10"),
         (
             "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
             "print([(call(0, 32_000, 0o1600), ctypes.get_errno())\n"
@@ -557,7 +559,7 @@ def test_there_is_no_network(here: CodeSession) -> None:
         *("memory of System V", "io_uring", "keys", "asyncio", "room on disk"),
         *("leases, for which others wait", "room by ioctl"),
         *("namespaces of its own", "timers"),
-        *("attributes", "copies", "sockets of machines", "files"),
+        *("attributes", "copies", "sockets of machines", "files", "sessions", "niceness"),
     ],
 )  # fmt: skip
 def test_limits_hold(here: CodeSession, code: str, says: str) -> None:
@@ -619,8 +621,13 @@ os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(600)", 
 
 DETACHED = """
 import os, subprocess, sys
+def detach():
+    try:
+        os.setsid()
+    except OSError:
+        os.setpgrp()
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "{mark}"],
-                 start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                 preexec_fn=detach, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 """
 
 

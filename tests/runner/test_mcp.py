@@ -1025,6 +1025,8 @@ def test_types_with_a_servers_tools_are_bounded(
         with pytest.raises(RequestError, match=rf"tools.*: .*{bound}.*limit {limit:,}"):
             said(tools=[server])
         (own,) = server.tools
+        with pytest.raises(RequestError, match=rf"tools.*: .*{bound}.*limit {limit:,}"):
+            said(tools=[own.source])  # as frameworks pass what their own MCP clients list
         own = Tool(own.source, lambda **_: "said")
         assert said(tools=[own]).choices[0].finish_reason != "error"
 
