@@ -308,6 +308,10 @@ def tool_of(given: Any) -> dict[str, Any]:
     LangChain keeps only title and description of a JSON Schema with ``$ref``, ``anyOf`` or
     ``additionalProperties`` instead of ``properties``, and treats a recursive part as anything.
     """
+    if isinstance(given, BaseTool) and isinstance(given.args_schema, Mapping):  # of an MCP server
+        # LangChain copies what a reference leads to: 2 kB of references became gigabytes.
+        left = {name: one for name, one in given.args_schema.items() if name != "title"}
+        return frameworks.tool_of(given.name, given.description, left)
     made: dict[str, Any] = convert_to_openai_tool(given)
     schema = given
     if inspect.isroutine(given):

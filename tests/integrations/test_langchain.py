@@ -30,12 +30,13 @@ from langchain_core.messages import (
     trim_messages,
 )
 from langchain_core.outputs import Generation
-from langchain_core.tools import tool
+from langchain_core.tools import StructuredTool, tool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langchain_core.vectorstores import InMemoryVectorStore
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model, field_validator
 
 from structgen import Cfg, OptionError, Runner, Template, Tool
+from structgen.integrations import langchain
 from structgen.integrations.langchain import (
     ChatStructgen,
     StructgenDecisions,
@@ -262,6 +263,19 @@ def test_arguments_that_hold_others_of_their_kind(model: ChatStructgen) -> None:
         assert {"$ref": "#/$defs/Link"} in parts["next"]["anyOf"]
     chain = model.with_structured_output(Link, method="function_calling", max_tokens=60)
     assert isinstance(chain.invoke("Go."), Link)
+
+
+def test_references_of_a_tool_of_an_mcp_server_are_not_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """LangChain doubles each: 2 kB of schema took gigabytes."""
+    twice = [{"$ref": "#/$defs/b"}, {"$ref": "#/$defs/b"}]
+    parts = {"b": {"type": "integer"}, "a": {"anyOf": twice}}
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": parts}
+    listed = StructuredTool(name="t", description="d", args_schema=schema, func=len)
+    function = {"name": "t", "description": "d", "parameters": schema}
+    monkeypatch.setattr(langchain, "convert_to_openai_tool", None)
+    assert tool_of(listed) == {"type": "function", "function": function}
 
 
 def test_tools_of_apis_may_hold_others_of_their_kind() -> None:
