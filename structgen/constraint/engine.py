@@ -145,7 +145,8 @@ class Engine:
             memos += len(self.free) + len(self.n_allowed)
             # Even few states of a grammar may hold a lot: rules, stacks and their results.
             self._weight = max(self.machine.weight, self.held) + 150 * memos
-            self._shared = sum([leaf.weight for leaf in self.machine.leaves if leaf.is_shared])
+            if self.machine.n_states:  # otherwise asking for leaves would build them, with a lock
+                self._shared = sum([leaf.weight for leaf in self.machine.leaves if leaf.is_shared])
             self.is_spent |= self._weight > self.limits.memory
         return self._weight
 

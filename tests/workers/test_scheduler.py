@@ -24,12 +24,13 @@ from models.tiny_vision import png
 from structgen import Generator
 from structgen.automaton.core import GROW
 from structgen.constraint import compile as compile_constraint
+from structgen.constraint import constraint as constraint_module
 from structgen.decoding import Generation, SearchOptions, encode
 from structgen.errors import IncompleteOutput, OptionError, let_go
 from structgen.media import Image
 from structgen.models import base
 from structgen.models.base import ON_GPU, PREFIXES_OF
-from structgen.types import Regex
+from structgen.types import Cfg, Regex
 from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import scheduler as scheduler_module
 from structgen.workers import worker as worker_module
@@ -981,15 +982,24 @@ def test_nothing_is_compiled_for_who_is_ahead_or_heavy_and_others_are_prepared_m
     assert told == ["other", "many"]
 
 
-def test_automata_are_weighed_without_the_lock_of_compilations() -> None:
+def test_automata_are_weighed_without_the_lock_of_compilations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The scheduler's thread waited 2 s for it, or for ever while its holder waited for another."""
     office = Office(Counting())
     forms = [compile_constraint(Regex(f"[a-z]{{3}}{x}"), office.model.vocabulary) for x in "ab"]
     jobs = [office.ask(str(number), form) for number, form in enumerate(forms)]
+    facts = SimpleNamespace(fingerprint=lambda _: "known", find_flag=lambda *_: True)
+    monkeypatch.setattr(constraint_module, "grammar_facts", facts)
+    rules = "\n".join(f'r{n}: "{n}" | r{n + 1}' for n in range(10))
+    unread = compile_constraint(Cfg(f'start: r0\n{rules}\nr10: "a"'), office.model.vocabulary)
     with compiling() as thread:
         assert heavy(jobs) == set()
         assert forms[0].weight > 0
+        assert unread.weight == 0  # its automata are built when they are needed
         assert thread.is_alive()
+    assert unread.allows("a")
+    assert unread.weight > 0
     office.close()
 
 
