@@ -221,6 +221,24 @@ def test_a_newcomer_has_the_next_pass() -> None:
     office.finish()
 
 
+@pytest.mark.parametrize("n_clients", [2, 3, 5])
+def test_newcomers_of_one_pass_hold_up_nobody_for_ever(n_clients: int) -> None:
+    """A long output had no pass while two clients asked for one token again and again."""
+    model = Counting()
+    office = Office(model)
+    office.ask("L", search={"max_new_tokens": 20})
+    shorts = (f"S{number}" for number in itertools.count())
+    asked: list[str] = []
+    while "L" not in office.ended:
+        asked = [prompt for prompt in asked if prompt not in office.ended]
+        while len(asked) < n_clients:
+            asked.append(next(shorts))
+            office.ask(asked[-1], search={"max_new_tokens": 1})
+        office.scheduler.step()
+        assert len(model.passes) < 20 * 2 * (n_clients + 1)
+    office.close()
+
+
 def test_few_are_open_and_nobody_waits_longer_than_patience() -> None:
     model = Counting()
     office = Office(model, open_at_rest=2, patience=6, most_outputs=4)
