@@ -341,6 +341,18 @@ def test_no_way_on_is_shorter_than_the_shortest(r: random.Random) -> None:
     assert leaf.label(q) >= 0
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_shortest_way_begins_with_a_digit_that_is_allowed(sign: int) -> None:
+    # 5e-7 would be shorter, but beside multiples no mantissa is free, and no plain number up to
+    # this bound begins with 5.
+    bound = sign * Decimal("5e-7")
+    lower, upper = sorted((bound, Decimal(0)))
+    leaf = NumberLeaf(NumberSpec(lower, upper, non_multiples=(Decimal(1),), canonical=True))
+    shortest = leaf.shortest(leaf.start)
+    assert shortest is not None
+    assert leaf_accepts(leaf, bytes(shortest[0]).decode())
+
+
 def test_zeros_may_stand_at_the_end_of_a_fraction() -> None:
     # What has been written as 2.50 could else go on with another digit only, and would.
     constraint = structgen.compile(JsonSchema({"type": "number", "maximum": 20}), TINY)

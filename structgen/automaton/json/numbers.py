@@ -714,7 +714,7 @@ class NumberLeaf(Leaf):
             ways = [
                 bytes([byte]) + rest
                 for byte, to in self.following(s)
-                if (rest := self._completion(to)) is not None
+                if self._is_alive(to) and (rest := self._completion(to)) is not None
             ]
             found = min(ways, key=lambda b: (len(b), b), default=None)
         elif self.complete(s):
