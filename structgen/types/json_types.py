@@ -355,7 +355,7 @@ def adapter_of(output_type: Any, name: str) -> TypeAdapter[Any]:
         ) from error
     except (pydantic.errors.PydanticUserError, ImportError) as error:  # of an optional package
         raise OutputTypeError(f"{name} cannot be used: {_first_line(error)}.") from error
-    except (TypeError, AttributeError, RecursionError, SyntaxError) as error:
+    except (TypeError, AttributeError, RuntimeError, SyntaxError) as error:
         raise OutputTypeError(f"{name} is not a valid type: {error}.") from error
 
 

@@ -368,3 +368,10 @@ def test_what_is_wrong_in_many_places_is_told_once() -> None:
         lowered.parse("[1, 2, 3]")
     with pytest.raises(ParseError, match=r"at \$\[0\], \$\[1\], \$\[2\], \$\[3\], \$\[4\]\. Text"):
         lowered.parse("[1, 2, 3, 4, 5, 6]")
+
+
+def test_a_constraint_that_pydantic_cannot_apply_to_a_member_is_an_error_of_ours() -> None:
+    # Pydantic raises a plain RuntimeError.
+    kind = Annotated[int | str, Field(union_mode="left_to_right")]
+    with pytest.raises(OutputTypeError, match="Unable to apply constraint 'union_mode'"):
+        lower(kind)
