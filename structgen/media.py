@@ -20,7 +20,7 @@ import re
 import struct
 import wave
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias, final
@@ -223,15 +223,11 @@ def png_of(array: Any, level: int = 1) -> bytes:
     rows = array.reshape(height, width * channels)
     packing = zlib.compressobj(level)
     packed = [packing.compress(b"\0" + row.tobytes()) for row in rows]
+    packed.append(packing.flush())
     kind = {1: 0, 3: 2, 4: 6}[channels]
-    chunks = (
-        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)),
-        (b"IDAT", b"".join((*packed, packing.flush()))),
-        (b"IEND", b""),
-    )
-    del packed
+    head = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
     parts = [_PNG]
-    for name, data in chunks:
+    for name, data in ((b"IHDR", head), *((b"IDAT", one) for one in packed if one), (b"IEND", b"")):
         parts += (struct.pack(">I", len(data)), name, data)
         parts.append(struct.pack(">I", zlib.crc32(data, zlib.crc32(name))))
     return b"".join(parts)
@@ -261,8 +257,7 @@ def _wav_of(array: Any, rate: int | None) -> bytes:
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG_MARKER = re.compile(rb"\xff([\xc0-\xcf\xd8-\xfe])")  # the others have no length for libjpeg
-_MOST_SCANS = 20  # scans of a JPEG, each over all pixels: cameras and sites write up to 14
-MOST_PARTS = 4_000  # parts before the pixels: Pillow reads each in Python
+_MOST_PARTS = 4_000  # of a JPEG before its size
 _FRAMES = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # JPEG markers that are followed by a size
 
 
@@ -300,7 +295,7 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
             size = _jpeg_size(data)
         elif data[:6] in (b"GIF87a", b"GIF89a"):
             kind = "gif"
-            size = _gif_size(data)
+            size = struct.unpack_from("<HH", data, 6)
         elif data[:4] == b"RIFF" and data[8:12] == b"WEBP":
             kind = "webp"
             size = _webp_size(data)
@@ -319,48 +314,17 @@ def _header(data: bytes) -> tuple[str, tuple[int, int]]:
 
 
 def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    size, n_scans = None, 0
-    for count, (marker, start, _) in enumerate(jpeg_parts(data)):
-        if count == MOST_PARTS:
-            return None
-        if marker in _FRAMES and size is None:
-            height, width = struct.unpack(">HH", data[start + 5 : start + 9])
-            size = width, height
-        n_scans += marker == 0xDA
-    return size if n_scans <= _MOST_SCANS else None
-
-
-def jpeg_parts(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Yield the marker, start and end of each part of a JPEG file."""
     at = 2
-    while (found := _JPEG_MARKER.search(data, at)) is not None and found[1] != b"\xd9":  # the end
-        at = found.end() + int.from_bytes(data[found.end() : found.end() + 2], "big")
-        yield found[1][0], found.start(), at
-
-
-def _gif_size(data: bytes) -> tuple[int, int] | None:
-    return struct.unpack("<HH", data[6:10]) if gif_parts(data) else None
-
-
-def gif_parts(data: bytes) -> list[tuple[int, int]]:
-    """Return the start and end of the parts of a GIF file: its header, its extensions, and the rest
-    from the first picture on. Empty: there are too many."""
-    at = 13 + (data[10] >> 7) * (3 << (data[10] & 7) + 1)  # after the colours
-    parts, is_extension, start = [(0, at)], False, 0
-    for _ in range(MOST_PARTS):
-        byte = data[at]
-        at += 1
-        if is_extension:
-            is_extension = byte > 0
-            at += byte
-            if not is_extension:
-                parts.append((start, at))
-        elif byte == 0x2C:
-            return [*parts, (at - 1, len(data))]
-        elif byte == 0x21:
-            is_extension, start = True, at - 1
-            at += 1
-    return []
+    for _ in range(_MOST_PARTS):
+        found = _JPEG_MARKER.search(data, at)
+        if found is None:
+            break
+        at = found.end()
+        if found[1][0] in _FRAMES:
+            height, width = struct.unpack_from(">HH", data, at + 3)
+            return width, height
+        at += int.from_bytes(data[at : at + 2], "big")
+    return None
 
 
 def _webp_size(data: bytes) -> tuple[int, int] | None:

@@ -101,27 +101,10 @@ def test_what_is_no_picture_is_refused(source, message):
 
 
 def test_pictures_of_too_many_parts_are_refused():
-    """A scan of 13 bytes visits all pixels, and Pillow before 13 copies comments at each part."""
-    file = io.BytesIO()
-    Pillow.fromarray(PIXELS).save(file, "JPEG", progressive=True)
-    data = file.getvalue()
-    assert 5 < data.count(b"\xff\xda") < 20
-    scan = data.rindex(b"\xff\xda")
-    assert Image(data[:-2] + data[scan:-2] * 5 + data[-2:]).size == (60, 40)
-    with pytest.raises(PromptError, match="too many parts"):
-        Image(data[:-2] + data[scan:-2] * 20 + data[-2:])
-    hidden = data[scan:-2] * 20  # from us: libjpeg passes over the marker alone at a restart
-    with pytest.raises(PromptError, match="too many parts"):
-        Image(data[:-2] + b"\xff\2" + struct.pack(">H", 2 + len(hidden)) + hidden + data[-2:])
+    data = saved("JPEG")
     with pytest.raises(PromptError, match="too many parts"):
         Image(data[:2] + b"\xff\xfe\0\2" * 4_000 + data[2:])
     assert Image(data[:2] + b"\xff" * 100_000 + data[2:]).size == (60, 40)
-    data = saved("GIF")
-    first = data.index(b",\0\0\0\0<\0")
-    comments = b"!\xfe" + b"\1x" * 3_000 + b"\0"
-    assert Image(data[:first] + comments + data[first:]).size == (60, 40)
-    with pytest.raises(PromptError, match="too many parts"):
-        Image(data[:first] + comments * 2 + data[first:])
 
 
 def test_a_header_that_is_cut_anywhere_is_an_error_or_a_picture():

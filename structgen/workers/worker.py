@@ -90,8 +90,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     faulthandler.enable()
     warnings.simplefilter("ignore", UnenforcedWarning)  # the parent has given it
-    # Damaged pictures would write lines into a server's log, one for each tag of a camera.
-    warnings.filterwarnings("ignore", module="PIL")
     serve(*_pipes())
 
 

@@ -11,25 +11,29 @@ What the runtime does, read in 0.18 and relied on here:
 * Such models cannot be rewound: ``rewind_to`` raises for Phi-3 vision, and leaves the caches of the
   others as they are. A new sequence is begun instead.
 * A damaged JPEG ends the process (libjpeg's own ``error_exit``), and a truncated one makes the
-  runtime wait forever. It reads interlaced PNG without sorting the rows. So it gets only plain PNG,
-  whose errors it raises; Pillow reads the rest.
+  runtime wait forever. It reads interlaced PNG without sorting the rows. So it gets only PNG that
+  structgen wrote, of pixels that Pillow decoded in a process of its own (`pictures.py`).
 """
 
 from __future__ import annotations
 
-import io
-import struct
+import contextlib
+import importlib.util
+import json
+import math
+import subprocess
+import sys
 import threading
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import PromptError
-from structgen.media import MOST_PARTS, Image, Media, gif_parts, jpeg_parts, png_of
+from structgen.errors import PromptError, printable
+from structgen.media import Image, Media, png_of
 from structgen.models.base import Perceived
 from structgen.vocabulary import Vocabulary
 
@@ -97,16 +101,16 @@ class MediaReader:
                 f"structgen does not know how to write images in prompts of {self._name}, only "
                 f"for models of type {', '.join(PICTURES)}."
             )
-        files = [_as_png(picture) for picture in pictures]
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
-        try:
-            with self._lock:
+        with self._lock:  # the pixels of one prompt at a time
+            files = _as_png(pictures)
+            try:
                 images = og.Images.open_bytes(*files)
                 found = processor("\n".join(markers), images=images)
-            token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
-            del found["input_ids"]
-        except Exception as error:
-            raise PromptError(f"{self._name} cannot read the images: {error}.") from error
+                token_ids = np.asarray(found["input_ids"].as_numpy(), np.int32).reshape(-1)
+                del found["input_ids"]
+            except Exception as error:
+                raise PromptError(f"{self._name} cannot read the images: {error}.") from error
         spans = self._spans(token_ids)
         if len(spans) != len(pictures):
             raise PromptError(
@@ -136,115 +140,62 @@ class MediaReader:
         return [(int(a), int(b)) for a, b in zip(starts, ends, strict=False)]
 
 
-_MOST_EXIF = 1 << 16
-_MOST_HEAD = 1 << 18  # of a JPEG's bytes before its pixels; Exif and a preview have 64 kB each
-_OF_PIXELS = {*range(0xC0, 0xD0), 0xDB, 0xDD, 0xE0, 0xEE} - {0xC8}  # markers of JPEG
-_CHANNELS = {2: 3, 4: 2, 6: 4}  # of a PNG's pixel, by its kind; else 1
+_SECONDS = 120  # by the clock, where the system does not count CPU time
+_SCRIPT = Path(__file__).with_name("pictures.py")
+_KINDS = {"image/gif": "Gif", "image/jpeg": "Jpeg", "image/png": "Png", "image/webp": "WebP"}
 
 
-def _bounded(data: bytes) -> bytes:
-    """Return a PNG file with only the parts for its pixels: the runtime would unpack texts, and log
-    unusual parts.
+def _as_png(pictures: Sequence[Image]) -> list[bytes]:
+    """Return pictures as PNG files, the right way up. A process of their own decodes them.
 
     Raises:
-        PromptError: it has more pixels than its header says, which would be unpacked, too.
+        PromptError: one of them cannot be decoded, or Pillow is not installed.
     """
-    kept, at = [data[:8]], 8
-    once = {b"IHDR", b"PLTE", b"IEND"}
-    pixels: list[bytes] = []
-    while at + 12 <= len(data):
-        length, name = struct.unpack_from(">I4s", data, at)
-        if name in once or (name == b"IDAT" and length):
-            kept.append(data[at : at + 12 + length])
-            once.discard(name)
-        if name == b"IDAT" and length:
-            pixels.append(data[at + 8 : at + 8 + length])
-        at += 12 + length
-    if _is_interlaced(data):  # Pillow stops after the pixels, and reads each part in Python
-        if len(kept) > MOST_PARTS:
-            raise PromptError(f"The image has more than {MOST_PARTS:,} parts. Save it again.")
-        return b"".join(kept)
-    width, height, depth, kind = struct.unpack_from(">IIBB", data, 16)
-    room = (width * min(depth, 16) * _CHANNELS.get(kind, 1) // 8 + 8) * height + (1 << 16)
-    unpacking, rest = zlib.decompressobj(), b"".join(pixels)
-    try:
-        while rest and room > 0:
-            room -= len(unpacking.decompress(rest, 1 << 24))
-            rest = unpacking.unconsumed_tail
-    except zlib.error as error:
-        raise PromptError(f"The image is damaged: {error}.") from error
-    if room <= 0:
-        raise PromptError("The image is damaged: it has more pixels than it declares.")
-    return b"".join(kept)
-
-
-def _is_interlaced(data: bytes) -> bool:
-    return data[28] == 1
-
-
-def _plain_jpeg(data: bytes) -> bytes:
-    """Return a JPEG file with only the parts for its pixels, and those with the orientation.
-
-    Pillow would read all others in Python, even after the end, and copy all earlier ones for each.
-    """
-    kept, once = [data[:2]], {b"Exif\0\0", b"http:/"}
-    for marker, start, end in jpeg_parts(data):
-        if marker == 0xDA:
-            kept.append(data[start:])
-            break
-        name = data[start + 4 : start + 10]
-        if end - start >= 4 and (marker in _OF_PIXELS or (marker == 0xE1 and name in once)):
-            kept.append(data[start:end])
-            once.discard(name)
-    if sum(map(len, kept[:-1])) > _MOST_HEAD:
-        raise PromptError(f"The image has more than {_MOST_HEAD:,} bytes before its pixels.")
-    return b"".join(kept)
-
-
-def _plain_gif(data: bytes) -> bytes:
-    """Return a GIF file without extensions, except the one for the transparent colour."""
-    parts = [data[start:end] for start, end in gif_parts(data)]
-    return b"".join(
-        part
-        for i, part in enumerate(parts)
-        if i in (0, len(parts) - 1) or (part[1:3] == b"\xf9\4" and len(part) == 8)
-    )
-
-
-_PLAIN = {"PNG": _bounded, "JPEG": _plain_jpeg, "GIF": _plain_gif}
-
-
-def _as_png(picture: Image) -> bytes:
-    """Return a picture as a PNG file in its right orientation.
-
-    Raises:
-        PromptError: it cannot be read, or Pillow is needed and not installed.
-    """
-    kind = picture.media_type.partition("/")[2].upper()
-    data = _PLAIN.get(kind, bytes)(picture.data)
-    if kind == "PNG" and not _is_interlaced(data):  # the runtime mixes up the rows of those
-        return data
-    try:
-        from PIL import Image as Pillow
-        from PIL import ImageOps
-    except ImportError as error:
+    if not importlib.util.find_spec("PIL") or getattr(sys, "frozen", False):
         raise PromptError(
-            f"The image is {picture.media_type}. Reading it requires Pillow: pip install "
-            "'structgen[pictures]'. PNG that is not interlaced does not require Pillow."
-        ) from error
+            "Reading pictures requires Python with Pillow: pip install 'structgen[pictures]'."
+        )
+    sizes = [math.prod(one.size) for one in pictures]
+    limits = {
+        **dict.fromkeys(("RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_FSIZE", "RLIMIT_CORE"), 0),
+        "RLIMIT_CPU": 2 + sum(sizes) // 10_000_000,
+        "RLIMIT_AS": (400 << 20) + 24 * max(sizes),
+    }
+    listed = [(_KINDS[one.media_type], *one.size, len(one.data)) for one in pictures]
+    asked = json.dumps({"paths": [*map(str, sys.path)], "limits": limits, "pictures": listed})
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-W", "ignore", _SCRIPT, asked],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
+    )
+    timer = threading.Timer(_SECONDS, process.kill)
     try:
-        with Pillow.open(io.BytesIO(data), formats=[kind]) as file:
-            if file.size != picture.size:  # which was checked before
-                raise ValueError(f"it has two sizes, {picture.size} and {file.size}")
-            # All entries may refer to the same bytes, which Pillow before 13 copies for each.
-            if "exif" in file.info:
-                file.info["exif"] = file.info["exif"][:_MOST_EXIF]
-            file.getexif()
-            file.info.pop("exif", None)  # otherwise all entries are read to be written again
-            ImageOps.exif_transpose(file, in_place=True)
-            if file.mode == "I;16":  # which Pillow would cut off at 255
-                return png_of((np.asarray(file) >> 8).astype(np.uint8), 0)
-            return png_of(np.asarray(file if file.mode == "RGB" else file.convert("RGB")), 0)
-    except Exception as error:  # any error: the bytes may be anything
-        why = str(error).partition(" <")[0]  # Pillow shows the file, which is an object here
-        raise PromptError(f"Cannot read the image as {kind}: {why}.") from error
+        timer.start()
+        return [_answer(process, one) for one in pictures]
+    finally:
+        timer.cancel()
+        process.kill()
+        with contextlib.suppress(OSError), process:
+            pass
+
+
+def _answer(process: subprocess.Popen[bytes], picture: Image) -> bytes:
+    """Return a picture as a PNG file, from a process that may do anything."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with contextlib.suppress(OSError):  # it has ended
+        process.stdin.write(picture.data)
+        process.stdin.flush()
+    line, n_bytes = process.stdout.readline(400), 3 * math.prod(picture.size)
+    for size in (picture.size, picture.size[::-1]):
+        if line == b"%d %d\n" % size:
+            pixels, line = process.stdout.read(n_bytes), b""
+            if len(pixels) == n_bytes:
+                rows = np.frombuffer(pixels, np.uint8).reshape(*size[::-1], 3)
+                return png_of(rows, level=0)
+    why = printable(line.decode(errors="replace"))
+    if not line:
+        why = f"it takes too much time or memory, or crashes Pillow (exit code {process.wait()})"
+    raise PromptError(f"Cannot read the image as {picture.media_type[6:].upper()}: {why}.")
