@@ -8,8 +8,8 @@ one pass.
     submit ─▶ waiting, one queue per caller ─▶ open: passes in turn ─▶ on_end
 
 Turns. An open unit is one output or one batch. Each pass goes to the next unit in turn, so a short
-output never waits for a long one to end. Every other pass at most goes to a new unit first. A long
-prompt is split into many passes (`passes` in
+output never waits for a long one to end. A new unit comes first, but no unit gives way to two of
+them between its own passes. A long prompt is split into many passes (`passes` in
 `structgen.decoding`), with turns of others in between.
 
 Few units are open at a time (`OPEN_AT_REST`): taking turns makes none of them faster, and each
@@ -189,6 +189,7 @@ class _Unit:
         self.jobs = list(jobs)
         self.steps: Iterator[None] = iter(())
         self.has_begun = False  # whether it is before its first pass, or further
+        self.gave_way = False  # whether a new one was put before it since its last pass
         self.number = next(_NUMBERS)
 
     @property
@@ -271,7 +272,6 @@ class Scheduler:
         self._units: deque[_Unit] = deque()
         self._passes = 0
         self._since = 0  # the pass since which a job has waited
-        self._let_in = -2  # the last pass that went to a new unit, before those that are open
         self._gathered = 0  # the pass since which waiting jobs gather
         self._usages: OrderedDict[Hashable, deque[Usage]] = OrderedDict()
         self._clock = clock
@@ -335,7 +335,7 @@ class Scheduler:
             unit = self._turn()
             if unit is None:
                 return False
-            has_begun, unit.has_begun = unit.has_begun, True
+            has_begun, unit.has_begun, unit.gave_way = unit.has_begun, True, False
             if self._advance(unit):
                 self._units.insert(len(self._units) if has_begun else 0, unit)
         self._passes += 1
@@ -449,12 +449,12 @@ class Scheduler:
                 self._gathered = self._passes - self._model.pace.gather  # they did not fit in
             unit = _Unit(jobs)
             unit.steps = self._alone(first) if len(jobs) == 1 else self._together(unit, jobs)
-        # Next, but not after another new one: those that are open had to wait for it.
-        if self._let_in == self._passes - 1:
-            self._units.append(unit)
-        else:
-            self._let_in = self._passes if self._units else self._let_in
-            self._units.appendleft(unit)
+        # First, but after those that gave way to another: see "Turns" above.
+        rivals = [(i, one) for i, one in enumerate(self._units, 1) if one.owners & unit.owners]
+        place = max((i for i, one in rivals if one.gave_way), default=0)
+        for i, one in rivals:
+            one.gave_way |= i > place
+        self._units.insert(place, unit)
 
     def _next(self) -> Job | WorkJob:
         open_of = Counter(job.owner for unit in self._units for job in unit.jobs)

@@ -127,8 +127,8 @@ def test_each_has_a_pass_in_turn() -> None:
     for prompt in "ABC":
         office.ask(prompt)
     office.finish()
-    # The latest to be opened is first; the last pass of each would be for a token not wanted.
-    assert "".join(model.passes) == "CBA" * 5
+    # A gives way to B alone; the last pass of each would be for a token not wanted.
+    assert "".join(model.passes) == "BAC" * 5
     assert office.texts == {"A": "abcde", "B": "abcde", "C": "abcde"}
     assert office.ended == {"A": None, "B": None, "C": None}
 
@@ -221,21 +221,24 @@ def test_a_newcomer_has_the_next_pass() -> None:
     office.finish()
 
 
+@pytest.mark.parametrize("n_others", [0, 1])
 @pytest.mark.parametrize("n_clients", [2, 3, 5])
-def test_newcomers_of_one_pass_hold_up_nobody_for_ever(n_clients: int) -> None:
-    """A long output had no pass while two clients asked for one token again and again."""
+def test_newcomers_of_one_pass_hold_up_nobody_for_ever(n_clients: int, n_others: int) -> None:
+    """A long output had no pass while two clients asked for one token again and again, if the
+    passes of another owner came between, too."""
     model = Counting()
     office = Office(model)
     office.ask("L", search={"max_new_tokens": 20})
+    owners = [None] * n_clients + ["other"] * n_others
+    asked = [""] * len(owners)
     shorts = (f"S{number}" for number in itertools.count())
-    asked: list[str] = []
     while "L" not in office.ended:
-        asked = [prompt for prompt in asked if prompt not in office.ended]
-        while len(asked) < n_clients:
-            asked.append(next(shorts))
-            office.ask(asked[-1], search={"max_new_tokens": 1})
+        for client, owner in enumerate(owners):
+            if not asked[client] or asked[client] in office.ended:
+                asked[client] = next(shorts)
+                office.ask(asked[client], search={"max_new_tokens": 1}, owner=owner)
         office.scheduler.step()
-        assert len(model.passes) < 20 * 2 * (n_clients + 1)
+        assert len(model.passes) < 20 * 2 * (n_clients + 1) * (n_others + 1)
     office.close()
 
 
