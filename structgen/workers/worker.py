@@ -421,15 +421,16 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """Return the prompt tokens of a call, computed once for all its outputs."""
-        if self._last is None or self._last[:2] != (message.caller, message.prompt):
-            self._last = None
+        last = self._last  # read once: the other thread replaces it
+        if last is None or last[:2] != (message.caller, message.prompt):
+            last = self._last = None
             prepared: Prepared | StructgenError
             try:
                 prepared = task.prepare(message.prompt, message.search)
             except StructgenError as error:
                 prepared = error
-            self._last = message.caller, message.prompt, prepared
-        prepared = self._last[2]
+            last = self._last = message.caller, message.prompt, prepared
+        prepared = last[2]
         if isinstance(prepared, StructgenError):
             raise prepared
         return prepared

@@ -934,6 +934,23 @@ def test_a_long_prompt_holds_up_long_ones_alone() -> None:
         assert line.get() is None
 
 
+def test_an_output_has_its_own_prompt_while_another_thread_prepares() -> None:
+    """Comparing pictures lets the other thread go on, whose prompt was taken for this one."""
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+
+    class Prompt(str):
+        def __eq__(self, other: object) -> bool:
+            assert prepared(2, "another's") == "another's"
+            return str.__eq__(self, other)
+
+    def prepared(caller: int, prompt: str) -> Any:
+        task: Any = SimpleNamespace(prepare=lambda prompt, search: f"{prompt}")
+        return worker._prepared(task, SimpleNamespace(caller=caller, prompt=prompt, search=None))
+
+    assert prepared(1, Prompt("one's")) == "one's"
+    assert prepared(1, "one's") == "one's"
+
+
 def test_pictures_hold_up_long_prompts_alone() -> None:
     # 32 of them are read in 5 s, in which no text of others was prepared.
     prompt = [{"role": "user", "content": (Image(png()),)}]
