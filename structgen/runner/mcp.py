@@ -49,6 +49,7 @@ from structgen.workers import MAX_WORK
 
 from .fields import MAX_VALUES
 from .loops import in_thread
+from .requests import excess_of_tools
 from .tools import Tool, ToolFailure, as_text, check_seconds
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ _MOST_STREAM = 4 << 20  # bytes of a streamed one, with events of at most 1 MiB
 _MOST_HELD = 128 << 20  # bytes of all a server's unfinished answers
 _ENCODING = "structgen_lines"  # of a program's output: see `_Lines`
 _MOST_PAGES = 100  # pages of a server's list of tools
-_MOST_TOOLS = 500  # tools: a request with 3,000 took 30 s and 1 GB
-_LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, 10 s
 _LONGEST_TOOL = 100_000  # of a tool's name, description and schema, which are in each prompt
 _LONGEST_SHOWN = 2_000  # characters of foreign text in an error message
 _LONGEST_ID = 100  # characters of the id of a server's request
@@ -244,12 +243,8 @@ class Connection:
                 raise self._error(f"lists several tools named {name[:_LONGEST_SHOWN]!r}.")
         prompted = {"name", "description", "input_schema"}
         size = sum(len(tool.model_dump_json(include=prompted)) for tool in wanted.values())
-        if len(wanted) > _MOST_TOOLS or size > _LONGEST_TOOLS:
-            raise self._error(
-                f"lists {len(wanted):,} tools with {size:,} characters. All tools are part of "
-                f"each prompt, so the limit is {_MOST_TOOLS:,} tools with {_LONGEST_TOOLS:,} "
-                "characters. Choose the tools to offer with only=[...]."
-            )
+        if (excess := excess_of_tools(len(wanted), size)) is not None:
+            raise self._error(f"lists {excess} Choose the tools to offer with only=[...].")
         offered: list[Tool] = []
         spent = [0]
         for tool in wanted.values():

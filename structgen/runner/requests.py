@@ -54,6 +54,19 @@ from .fields import (
     shown,
 )
 
+_MOST_TOOLS = 500  # a request with 3,000 took 30 s and 1 GB
+_LONGEST_TOOLS = 1_000_000  # characters of all: 15 million took 1 GB, 10 s
+
+
+def excess_of_tools(number: int, size: int) -> str | None:
+    """Return what is wrong with so many foreign tools of so many characters, if it is."""
+    if number <= _MOST_TOOLS and size <= _LONGEST_TOOLS:
+        return None
+    return (
+        f"{number:,} tools with {size:,} characters. All tools are part of each prompt, so the "
+        f"limit is {_MOST_TOOLS:,} tools with {_LONGEST_TOOLS:,} characters."
+    )
+
 
 class TextPart(Strictly):
     """A text as a part of a message's content."""
@@ -481,7 +494,14 @@ class ChatRequest(Sampled):
     @model_validator(mode="after")
     def _only_of_use(self) -> ChatRequest:
         # Frameworks, too, pass what their MCP servers list.
-        self._is_foreign = any(isinstance(tool, Mapping) for tool in self.tools or ())
+        foreign = [tool for tool in self.tools or () if isinstance(tool, Mapping)]
+        self._is_foreign = bool(foreign)
+        try:
+            size = len(json.dumps(foreign, ensure_ascii=False, default=dict))
+        except (TypeError, ValueError, RecursionError):  # not JSON: reading them says where
+            size = 0
+        if (excess := excess_of_tools(len(foreign), size)) is not None:
+            raise Wrong(f"the request has {excess}", "tools")
         if not self._runs_tools:
             for name in ("approve", "tool_timeout", "max_tool_result"):
                 if getattr(self, name) is not None:

@@ -1059,6 +1059,17 @@ def test_a_server_of_thousands_of_tools_is_refused(
         assert [tool.name for tool in server.tools] == ["tool500"]
 
 
+@pytest.mark.parametrize(("number", "size"), [(501, 1), (1, 1_000_001)], ids=["many", "long"])
+def test_tools_in_openais_form_are_as_many_as_a_server_may_list(
+    number: int, size: int, runner: Runner
+) -> None:
+    """Frameworks pass what their own MCP clients list: 3,000 tools held up others for 16 s."""
+    about = {"description": "d" * size, "parameters": {}}
+    tools = [{"type": "function", "function": {"name": f"t{i}", **about}} for i in range(number)]
+    with pytest.raises(RequestError, match=rf"tools: the request has {number} tools.*500 tools"):
+        runner.chat("Go.", tools=tools, tool_choice="none", max_tokens=1)
+
+
 def test_patterns_of_a_server_are_not_matched_with_what_its_tools_return(
     long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
