@@ -236,9 +236,7 @@ class _Worker:
                 self._received.add(message.id)
         self._is_prepared.clear()
         size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-        prompt = getattr(message, "prompt", None)
-        has_media = isinstance(prompt, list) and bool(chat.media_of(prompt))
-        (self._long if size > _LONG or has_media else self._arrived).put(message)
+        (self._long if size > _LONG or _has_media(message) else self._arrived).put(message)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
@@ -311,8 +309,9 @@ class _Worker:
             began, spent = time.perf_counter() - self._scheduler.passed, time.thread_time()
             job = self._prepare(message)
             took = time.thread_time() - spent
-            if compiles:
-                # Charged like passes, also on a busy machine; no pass was made in that time.
+            if compiles or _has_media(message):
+                # Charged like passes, also on a busy machine; no pass was made in that time. A
+                # process decodes pictures.
                 took = max(took, time.perf_counter() - self._scheduler.passed - began)
             self._scheduler.charge(owner, took)
             if compiles:
@@ -554,6 +553,11 @@ class _Call:
             for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
                 send(Scores(id_, steps=steps))
         return result.completed((), (), None)
+
+
+def _has_media(message: Call | ErrandCall | Adapter) -> bool:
+    prompt = getattr(message, "prompt", None)
+    return isinstance(prompt, list) and bool(chat.media_of(prompt))
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:

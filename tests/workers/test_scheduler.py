@@ -964,6 +964,28 @@ def test_pictures_hold_up_long_prompts_alone() -> None:
         assert line.get() is None
 
 
+def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    charged: dict[Any, float] = {}
+
+    def prepare(call: Call) -> None:
+        time.sleep(0.05)
+        if call.owner == "text":
+            worker._long.put(None)
+
+    worker._prepare = prepare
+    worker._scheduler = SimpleNamespace(
+        submit=lambda jobs: None, charge=charged.__setitem__, passed=0.0
+    )
+    worker._compiles = lambda message: False
+    for owner, given in (("pictures", prompt), ("text", "a")):
+        call = Call(1, 1, b"", None, given, SearchOptions(), 0, False, False, owner=owner)
+        worker._long.put(call)
+    worker._prepare_all(worker._long)
+    assert charged["text"] < 0.05 <= charged["pictures"]
+
+
 @pytest.mark.parametrize("job", [None, "job"])
 def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) -> None:
     """Not behind the other's second one, which has been there: a picture takes seconds."""
