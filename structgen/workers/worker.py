@@ -147,10 +147,11 @@ class _Worker:
         self._received: set[int] = set()  # calls that are not prepared yet
         self._given_up: dict[int, bool] = {}  # cancelled ones of these, with whether anybody waits
         self._lock = threading.Lock()
-        # Long messages have a separate queue: tokenizing a prompt may take seconds, and so may
-        # pictures.
+        # Long messages have a separate queue, because tokenizing a prompt may take seconds, and so
+        # have pictures and sounds.
         self._arrived: _Line = queue.SimpleQueue()
         self._long: _Line = queue.SimpleQueue()
+        self._media: _Line = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether no arrived message has to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
@@ -181,6 +182,7 @@ class _Worker:
         self._send(Ready.of(self._model, load.vocabulary_uid))
         begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
         begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
+        begin("structgen-prepare-media", lambda: self._prepare_all(self._media))
         self._make_all()
 
     def _make_all(self) -> None:
@@ -228,6 +230,7 @@ class _Worker:
         self._is_over = True
         self._arrived.put(None)
         self._long.put(None)
+        self._media.put(None)
         self._scheduler.wake()
 
     def _take(self, message: Call | ErrandCall | Adapter) -> None:
@@ -236,7 +239,8 @@ class _Worker:
                 self._received.add(message.id)
         self._is_prepared.clear()
         size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-        (self._long if size > _LONG or _has_media(message) else self._arrived).put(message)
+        line = self._long if size > _LONG else self._arrived
+        (self._media if _has_media(message) else line).put(message)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:

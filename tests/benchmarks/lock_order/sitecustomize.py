@@ -5,10 +5,10 @@
     python tests/benchmarks/lock_order/sitecustomize.py /tmp/orders
 
 Two threads that take two locks in opposite orders may wait for each other for ever, but rarely do
-so in a test. So each lock that structgen makes is wrapped, and each line of a process's file names a
-lock that was held and one that was asked for, by where they were made, with the calls that led
-there. The report lists all orders, and exits with status 1 if some of them form a cycle. Locks asked
-for with a timeout are left out.
+so in a test. So each lock that structgen makes is wrapped, and each line of a process's file
+names a lock that was held and one that was asked for, by where they were made, with the calls
+that led there. The report lists all orders, and exits with status 1 if some of them form a cycle.
+Locks asked for with a timeout are left out.
 """
 
 from __future__ import annotations
