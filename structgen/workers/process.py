@@ -146,7 +146,7 @@ class WorkerProcess:
         self._numbers = itertools.count(1)
         self._handlers: dict[int, Handler] = {}
         self._types: set[bytes] = set()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # inside it, streams may be collected that take it
         self._is_over = False
         self._is_stopping = False
         self._n_received = 0
@@ -380,7 +380,7 @@ class Host:
         """
         self.load = load
         self._vocabulary = vocabulary
-        self._lock = fork_safe(threading.Lock())
+        self._lock = fork_safe(threading.RLock())  # a collected model takes it
         self._process: WorkerProcess | None = None
         self._starting: Future[WorkerProcess] | None = None
         self._is_closed = False

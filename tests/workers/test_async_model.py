@@ -457,6 +457,27 @@ def test_closing_a_stream_ends_its_reader(worker: AsyncModel) -> None:
     assert n_calls(worker) == 0
 
 
+def test_a_stream_may_be_collected_anywhere(worker: AsyncModel) -> None:
+    """A garbage collection inside the lock of its process stopped the program."""
+
+    async def main() -> None:
+        stream = Generator(worker).stream("A story:", min_length=8000)
+        await anext(stream)
+        process: Any = worker._host._process
+
+        def collect() -> None:
+            with process._lock, worker._host._lock:
+                stream.__del__()  # type: ignore[attr-defined]
+                worker._host.pid  # noqa: B018
+
+        thread = threading.Thread(target=collect, daemon=True)
+        thread.start()
+        thread.join(60)
+        assert not thread.is_alive()
+
+    asyncio.run(main())
+
+
 def test_a_dropped_stream_ends_the_output(worker: AsyncModel) -> None:
     async def main() -> None:
         async for _ in Generator(worker).stream("A story:", min_length=8000):
