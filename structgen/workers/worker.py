@@ -72,7 +72,7 @@ from .protocol import (
     packed,
 )
 from .scheduler import Job, Scheduler, WorkJob, heavy
-from .threads import begin, give_back
+from .threads import Begun, begin, give_back
 from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
@@ -81,6 +81,7 @@ _Line: TypeAlias = "queue.SimpleQueue[Call | ErrandCall | Adapter | None]"
 _IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
 _LONG = 32_768  # bytes of a message, without its type
+_MOST_ASIDE = 2
 _LET_GO_SECONDS = 0.001
 _AHEAD_SECONDS = 0.01  # between two checks whether others have caught up with an owner
 
@@ -262,6 +263,7 @@ class _Worker:
         together: list[Job | WorkJob] = []
         owners: set[str | None] = set()  # owners who had a turn since the last submission
         owner: str | None = None  # the owner of the last turn
+        aside: dict[str | None, Begun] = {}  # what is prepared for owners in other threads
 
         def hand_in() -> None:
             if together:
@@ -274,10 +276,13 @@ class _Worker:
             # compiled, or fail, do not delay others, and owners alternate: one call of each, if
             # there are several. Nothing is compiled for an owner who is ahead, or whose running
             # outputs have large automata.
+            aside = {one: begun for one, begun in aside.items() if not begun.is_over.is_set()}
             ready = [
                 one
                 for one, line in lines.items()
-                if not (
+                if one not in aside
+                and not (len(aside) == _MOST_ASIDE and _has_media(line[0]))
+                and not (
                     self._compiles(line[0])
                     and (self._scheduler.is_ahead(one) or self._is_heavy(one))
                 )
@@ -285,10 +290,10 @@ class _Worker:
             if not ready:
                 hand_in()
             if not ready or not arrived.empty():
-                if arrived.empty():
+                if arrived.empty() and not aside:
                     self._is_prepared.set()
                 try:
-                    message = arrived.get(timeout=_AHEAD_SECONDS if lines else None)
+                    message = arrived.get(timeout=_AHEAD_SECONDS if lines or aside else None)
                 except queue.Empty:
                     continue
                 if message is None:
@@ -307,22 +312,35 @@ class _Worker:
                 hand_in()
                 continue
             compiles = self._compiles(message)
+            if _has_media(message):
+                aside[owner] = begin("structgen-see", partial(self._see, message))
+                continue
             if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):
                 hand_in()
             owners.add(owner)
-            began, spent = time.perf_counter() - self._scheduler.passed, time.thread_time()
-            job = self._prepare(message)
-            took = time.thread_time() - spent
-            if compiles or _has_media(message):
-                # Charged like passes, also on a busy machine; no pass was made in that time. A
-                # process decodes pictures.
-                took = max(took, time.perf_counter() - self._scheduler.passed - began)
-            self._scheduler.charge(owner, took)
-            if compiles:
-                time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
+            job = self._charged(message)
             together += [job] if job else []
             if compiles or job is None or not lines:
                 hand_in()
+
+    def _see(self, message: Call | ErrandCall) -> None:
+        job = self._charged(message)
+        self._scheduler.submit([job] if job else [])
+
+    def _charged(self, message: Call | ErrandCall) -> Job | WorkJob | None:
+        """Prepare a call at its owner's cost; return its job as `_prepare`."""
+        compiles = self._compiles(message)
+        began, spent = time.perf_counter() - self._scheduler.passed, time.thread_time()
+        job = self._prepare(message)
+        took = time.thread_time() - spent
+        if compiles or _has_media(message):
+            # Charged like passes, also on a busy machine; no pass was made in that time. A process
+            # decodes pictures.
+            took = max(took, time.perf_counter() - self._scheduler.passed - began)
+        self._scheduler.charge(message.owner, took)
+        if compiles:
+            time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
+        return job
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
         """Return whether preparing it means compiling a type."""
@@ -424,7 +442,7 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """Return the prompt tokens of a call, computed once for all its outputs."""
-        last = self._last  # read once: the other thread replaces it
+        last = self._last  # read once: other threads replace it
         if last is None or last[:2] != (message.caller, message.prompt):
             last = self._last = None
             prepared: Prepared | StructgenError

@@ -971,19 +971,46 @@ def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
 
     def prepare(call: Call) -> None:
         time.sleep(0.05)
-        if call.owner == "text":
-            worker._long.put(None)
 
     worker._prepare = prepare
-    worker._scheduler = SimpleNamespace(
-        submit=lambda jobs: None, charge=charged.__setitem__, passed=0.0
-    )
+
+    def charge(owner: str, took: float) -> None:
+        charged[owner] = took
+        if len(charged) == 2:
+            worker._long.put(None)
+
+    worker._scheduler = SimpleNamespace(submit=lambda jobs: None, charge=charge, passed=0.0)
     worker._compiles = lambda message: False
     for owner, given in (("pictures", prompt), ("text", "a")):
         call = Call(1, 1, b"", None, given, SearchOptions(), 0, False, False, owner=owner)
         worker._long.put(call)
     worker._prepare_all(worker._long)
     assert charged["text"] < 0.05 <= charged["pictures"]
+
+
+def test_pictures_of_two_owners_do_not_wait_for_each_other() -> None:
+    """One JPEG of 400 kB held up those of all others for 6 s."""
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    told: list[tuple[Any, ...]] = []
+    goes_on = threading.Event()
+
+    def prepare(call: Call) -> None:
+        if call.owner == "slow":
+            told.append((call.id, goes_on.wait(5)))
+            worker._long.put(None)
+        elif call.id == 3:
+            told.append((3, worker._is_prepared.is_set()))
+            goes_on.set()
+
+    worker._prepare = prepare
+    worker._compiles = lambda _: False
+    worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
+    for number, owner in enumerate(["slow", "slow", "other", "other"]):
+        search = SearchOptions()
+        worker._long.put(Call(number, 1, b"", None, prompt, search, 0, False, False, owner=owner))
+    worker._prepare_all(worker._long)
+    assert told[:2] == [(3, False), (0, True)]
 
 
 @pytest.mark.parametrize("job", [None, "job"])

@@ -102,8 +102,8 @@ class MediaReader:
                 f"for models of type {', '.join(PICTURES)}."
             )
         markers = [family.marker.format(number=i) for i in range(1, len(pictures) + 1)]
-        with self._lock:  # the pixels of one prompt at a time
-            files = _as_png(pictures)
+        files = _as_png(pictures)
+        with self._lock:
             try:
                 images = og.Images.open_bytes(*files)
                 found = processor("\n".join(markers), images=images)
