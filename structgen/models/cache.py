@@ -69,7 +69,7 @@ def read_record(folder: Path) -> Record | None:
     if not (folder / RECORD).is_file():
         return None
     try:
-        found = document(folder / RECORD)
+        found = document(folder / RECORD, 100_000)
         files = {
             path: File(path, int(size), printable(str(digest)))
             for path, (size, digest) in found["files"].items()

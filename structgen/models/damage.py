@@ -45,9 +45,9 @@ _TENSOR, _DENOTATION = 1, 6  # the fields of a tensor's type; a later one of a l
 _ELEMENT = -1  # and in a tensor the type of its numbers
 
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have about 100,000 each
-_LONGEST = 10_000  # bytes of a reference, or of the name of an input
-_MOST_FILES = 10_000  # files in which a graph keeps its weights
-_MOST_PARAMETERS, _MOST_DIMENSIONS = 100_000, 8  # of an adapter and of a parameter
+_LONGEST = 1_000  # bytes of a reference, or of the name of an input
+_MOST_FILES = 10_000  # in which the graphs of a folder keep their weights
+_MOST_PARAMETERS, _MOST_DIMENSIONS = 10_000, 8  # of an adapter and of a parameter
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have hundreds
 _MOST_LACKS = 20  # of a folder
 
@@ -293,11 +293,13 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
     if note := _note(graph):
         return [note]
     needed: dict[str, int] = {}
+    left = left or iter(range(_MOST_FIELDS))
+    a_file = _MOST_FIELDS // _MOST_FILES  # fields that a file counts for
     try:
-        for location, end in _references(graph, left or iter(range(_MOST_FIELDS))):
+        for location, end in _references(graph, left):
+            if location not in needed and next(islice(left, a_file, None), None) is None:
+                raise ValueError(f"the folder's weights are in more than {_MOST_FILES:,} files")
             needed[location] = max(needed.get(location, 0), end)
-            if len(needed) > _MOST_FILES:
-                raise ValueError(f"its weights are in more than {_MOST_FILES:,} files")
     except WRONG as error:
         return [_bad(graph, f"cannot be parsed: {error}")]
     found = []
@@ -357,9 +359,13 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
     n_layers = known.get(("num_hidden_layers",))
     if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
         n_layers = 0
-    layers = range(int(n_layers))
     names = {str(known.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
-    filled = names | {name.replace("%d", str(layer)) for name in names for layer in layers}
+    filled = {
+        name.replace("%d", str(layer))
+        for name in names
+        if len(name) <= _LONGEST
+        for layer in ("%d", *range(int(n_layers)))
+    }
     with graph.open("rb") as file, _mapped(file) as data:
         for start, end in _inside(data, (0, len(data)), (*_PORTS[0], *_NAME)):
             begin, _, _ = data[start : min(end, start + _LONGEST)].partition(b"\0")

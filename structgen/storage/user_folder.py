@@ -76,6 +76,7 @@ def distrust(folder: Path, top: Path | None = None) -> str | None:
 
 
 _LONGEST_PATH, _LONGEST_NAME = 1_000, 255  # bytes; beyond, systems raise their own errors
+_MOST_PARTS = 32  # of a path: the system reads all that come before each
 
 
 def inside(folder: Path, name: object) -> Path:
@@ -91,7 +92,8 @@ def inside(folder: Path, name: object) -> Path:
     if not isinstance(name, str) or not name.isprintable():
         raise ValueError(f"{str(name)[:_LONGEST_NAME]!r} is not a file path")
     written = name.encode()
-    if len(written) > _LONGEST_PATH or max(map(len, written.split(b"/"))) > _LONGEST_NAME:
+    sizes = [len(part) for part in written.split(b"/")]
+    if len(written) > _LONGEST_PATH or max(sizes) > _LONGEST_NAME or len(sizes) > _MOST_PARTS:
         raise ValueError(f"{name[:_LONGEST_NAME]!r}… is too long for a file path")
     ways = (PurePosixPath(name), PureWindowsPath(name))
     if any(path.anchor or ".." in path.parts or not path.parts for path in ways):

@@ -422,6 +422,30 @@ def test_a_header_of_many_values_is_not_read(tmp_path, monkeypatch):
     assert "500 values" in refused(file, tmp_path)
 
 
+def test_numbers_of_an_array_are_values_of_the_header(tmp_path, monkeypatch):
+    """An array of 30 MB took 1.5 GB as Python's numbers."""
+    monkeypatch.setattr(gguf, "_MOST_PARTS", 5_000)
+    tokenizer = tiny_gguf.byte_level_tokenizer() | {"x": [0] * 5_000}
+    file = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=tokenizer)
+    assert "5,000 values" in refused(file, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
+def test_merges_are_bounded(tmp_path, monkeypatch, kind):
+    """262,000 tokens that are each two others in 16 ways, 8 MB, took 1.9 GB."""
+    monkeypatch.setattr(gguf, "_MOST_MERGES", 4)
+    file = tiny_gguf.write(
+        tmp_path / "tiny.gguf", tokenizer=getattr(tiny_gguf, f"{kind}_tokenizer")()
+    )
+    assert "more than 4 merges of tokens" in refused(file, tmp_path)
+
+
+def test_tensors_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr(gguf, "MOST_TENSORS", 19)
+    file = tiny_gguf.write(tmp_path / "tiny.gguf")
+    assert "it has 20 tensors" in refused(file, tmp_path)
+
+
 def test_a_context_of_one_token_is_too_short(tmp_path):
     file = tiny_gguf.write(tmp_path / "tiny.gguf", metadata={"context_length": 1})
     assert "a context of 1 tokens, which is too short" in refused(file, tmp_path)

@@ -20,6 +20,7 @@ import structgen
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ConversionError
+from structgen.models.conversion import hugging_face
 from structgen.models.conversion.hugging_face import (
     HuggingFaceCheckpoint,
     SafetensorsFolder,
@@ -342,6 +343,7 @@ def of_shape(shape: str) -> bytes:
 
 
 MANY = b'{"x": [%s0]}' % (b"[]," * 500_001)
+MANY_FILES = b'{"weight_map": {"": "", %s}}' % b", ".join(b'"%d": ""' % i for i in range(100_000))
 TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
 
 
@@ -372,6 +374,7 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
             "overlap|several tensors",
         ),
         ("model.safetensors.index.json", b"{}", "cannot be parsed"),
+        ("model.safetensors.index.json", MANY_FILES, "more than 100,000 values"),
         ("tokenizer_config.json", b'{"eos_token": []}', "cannot be parsed"),
         (
             "model.safetensors.index.json",
@@ -390,6 +393,17 @@ def test_damage(file, data, message, tmp_path):
     with pytest.raises(ConversionError, match=message):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
+
+
+def test_tensors_of_all_files_are_bounded(tmp_path, monkeypatch):
+    """A folder of 76 MB took 0.8 GB, in step with its size."""
+    folder, _ = folder_of(tmp_path)
+    monkeypatch.setattr(hugging_face, "MOST_TENSORS", 20)
+    (folder / "other").write_bytes(with_header(of_shape("0")))
+    index = {"weight_map": {"a": "model.safetensors", "x": "other"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ConversionError, match="the folder has more than 20 tensors"):
+        models.convert(folder, tmp_path / "out", silent)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")

@@ -764,7 +764,13 @@ def test_what_cannot_be_pooled_is_refused(tmp_path):
         load_embedder(place)
     assert load_embedder(place, pooling="last").pooling == "last"
     paths = ("../pool", "x" * 256, "x/" * 3_000)
-    for wrong in ([{"no": "type"}], 3, *([{"type": "a.Pooling", "path": one}] for one in paths)):
+    many = [{"type": "a.Transformer"}] * 501
+    for wrong in (
+        [{"no": "type"}],
+        3,
+        many,
+        *([{"type": "a.Pooling", "path": one}] for one in paths),
+    ):
         tiny.write(place / "modules.json", wrong)
         with pytest.raises(ModelError, match=r"modules\.json cannot be parsed"):
             load_embedder(place)

@@ -17,6 +17,7 @@ import json
 import math
 import os
 import struct
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
@@ -29,6 +30,7 @@ from structgen.storage.user_folder import NOT_UNDERSTOOD
 from .decoder import (
     FAMILIES,
     MOST_DIMENSIONS,
+    MOST_TENSORS,
     Attention,
     Checkpoint,
     DecoderShape,
@@ -52,6 +54,7 @@ _STRING, _ARRAY = 8, 9
 _LONGEST_HEADER = 100 << 20  # twelve times Llama 3's
 # Values of a header (lengths, texts, numbers); Phi-4-mini's has 1.3 million.
 _MOST_PARTS = 4_000_000
+_MOST_MERGES = 1_000_000  # Gemma's have 515,000
 _MOST_CUTS = 500_000_000  # characters of tokens split at each place; Gemma's have 11 million
 _ALIGNMENT = 32  # alignment of tensors, if a file does not have it
 _MEANS_NOTHING = frozenset(
@@ -104,6 +107,7 @@ class _Header:
         if inner not in _NUMBERS:
             raise ValueError(f"the values of an array have the unknown type {inner}")
         kind_of_number = np.dtype(f"<{_NUMBERS[inner]}")
+        self._n_parts += count  # which may become objects of 32 bytes
         return np.frombuffer(self.take(kind_of_number.itemsize * count), kind_of_number)
 
     def stored(self) -> _Stored:
@@ -178,6 +182,8 @@ class GgufFile(Tensors[_Stored]):
                 f"{self.path} is one part of a model split into {self.get('split.count')} files. "
                 "Merge them first with llama.cpp's `llama-gguf-split --merge`."
             )
+        if n_tensors > MOST_TENSORS:
+            raise ValueError(f"it has {n_tensors:,} tensors; the limit is {MOST_TENSORS:,}")
         tensors = [(header.string().decode(), header.stored()) for _ in range(n_tensors)]
         alignment = self._values.get("general.alignment", _ALIGNMENT)
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
@@ -461,6 +467,8 @@ def _sentencepiece(file: GgufFile) -> Json:
 
 
 def _bpe(file: GgufFile, merges: list[list[str]], **options: Any) -> Json:
+    if len(merges) > _MOST_MERGES:
+        raise ValueError(f"it has more than {_MOST_MERGES:,} merges of tokens")
     return {
         "type": "BPE",
         "dropout": None,
@@ -492,13 +500,13 @@ def _merges_from_scores(tokens: list[str], scores: list[float]) -> list[list[str
         raise ValueError(
             f"its tokens have up to {max(map(len, ids)):,} characters, which is too long"
         )
-    ranked = [
+    found = (
         (-scores[whole], ids[text[:cut]], ids[text[cut:]])
         for text, whole in ids.items()
         for cut in range(1, len(text))
         if text[:cut] in ids and text[cut:] in ids
-    ]
-    ranked.sort()
+    )
+    ranked = sorted(islice(found, _MOST_MERGES + 1))
     return [[tokens[left], tokens[right]] for _, left, right in ranked]
 
 
@@ -552,7 +560,7 @@ class GgufCheckpoint(Checkpoint):
 
     def tokenizer_files(self) -> tuple[bytes, dict[str, Any]]:
         """As `Checkpoint.tokenizer_files`."""
-        text = json.dumps(tokenizer_json(self._file), ensure_ascii=False, indent=1)
+        text = json.dumps(tokenizer_json(self._file), ensure_ascii=False)
         return text.encode(), tokenizer_config(self._file, self.shape.context_length)
 
     def _get(self, key: str, default: Any = None) -> Any:

@@ -34,6 +34,7 @@ from structgen.storage.user_folder import (
 from .decoder import (
     FAMILIES,
     MOST_DIMENSIONS,
+    MOST_TENSORS,
     Attention,
     Checkpoint,
     DecoderShape,
@@ -92,7 +93,7 @@ class SafetensorsFolder(Tensors[_Place]):
         try:
             if not index.is_file():
                 return [self.path / "model.safetensors"]
-            names = set(document(index)["weight_map"].values())
+            names = set(document(index, MOST_TENSORS)["weight_map"].values())
             return sorted({inside(self.path, name) for name in names})  # one may have many names
         except WRONG as error:
             raise ConversionError(f"{index} cannot be parsed: {error!r}.") from error
@@ -117,6 +118,8 @@ class SafetensorsFolder(Tensors[_Place]):
                 if name != "__metadata__":
                     self._tensors[name] = place = _place(file, about, 8 + length, size)
                     left -= _WIDTHS.get(place.kind, 0) * math.prod(place.shape)
+                if len(self._tensors) > MOST_TENSORS:
+                    raise ValueError(f"the folder has more than {MOST_TENSORS:,} tensors")
             if left < 0:
                 raise ValueError("its tensors overlap")
         except FileNotFoundError as error:

@@ -23,6 +23,7 @@ _UNLIMITED = 1_000_000
 """Tokenizers without a limit write a number far above this."""
 
 _LONGEST_PROMPTS = 100_000
+_MOST_MODULES = 1_000  # values of modules.json
 
 _HEADS = ("num_attention_heads", "n_heads", "n_head")  # its names in configurations
 _HIDDEN = ("hidden_size", "dim", "n_embd")
@@ -210,7 +211,7 @@ def _modules(folder: Path) -> list[tuple[str, Path]]:
     try:
         return [
             (one["type"].rpartition(".")[2], inside(folder, one.get("path") or _POOLING))
-            for one in document(file)
+            for one in document(file, _MOST_MODULES)
         ]
     except WRONG as error:
         raise ModelError(f"{file} cannot be parsed: {error!r}.") from error
