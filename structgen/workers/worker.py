@@ -149,17 +149,16 @@ class _Worker:
         self._given_up: dict[int, bool] = {}  # cancelled ones of these, with whether anybody waits
         self._lock = threading.Lock()
         # Long messages have a separate queue, because tokenizing a prompt may take seconds, and so
-        # have pictures and sounds.
+        # do pictures and sounds.
         self._arrived: _Line = queue.SimpleQueue()
         self._long: _Line = queue.SimpleQueue()
-        self._media: _Line = queue.SimpleQueue()
         self._is_prepared = threading.Event()  # whether no arrived message has to be prepared
         self._is_prepared.set()
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        # The caller and prompt that were prepared last, and the result.
-        self._last: tuple[int, Any, Prepared | StructgenError] | None = None
+        # The caller and prompt that were prepared last, with media or without, and the result.
+        self._last: dict[bool, tuple[int, Any, Prepared | StructgenError]] = {}
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -183,7 +182,6 @@ class _Worker:
         self._send(Ready.of(self._model, load.vocabulary_uid))
         begin("structgen-prepare", lambda: self._prepare_all(self._arrived))
         begin("structgen-prepare-long", lambda: self._prepare_all(self._long))
-        begin("structgen-prepare-media", lambda: self._prepare_all(self._media))
         self._make_all()
 
     def _make_all(self) -> None:
@@ -231,7 +229,6 @@ class _Worker:
         self._is_over = True
         self._arrived.put(None)
         self._long.put(None)
-        self._media.put(None)
         self._scheduler.wake()
 
     def _take(self, message: Call | ErrandCall | Adapter) -> None:
@@ -240,8 +237,7 @@ class _Worker:
                 self._received.add(message.id)
         self._is_prepared.clear()
         size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-        line = self._long if size > _LONG else self._arrived
-        (self._media if _has_media(message) else line).put(message)
+        (self._long if size > _LONG or _has_media(message) else self._arrived).put(message)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
@@ -442,15 +438,17 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """Return the prompt tokens of a call, computed once for all its outputs."""
-        last = self._last  # read once: other threads replace it
+        has_media = _has_media(message)
+        last = self._last.get(has_media)  # read once: other threads replace it
         if last is None or last[:2] != (message.caller, message.prompt):
-            last = self._last = None
+            last = None
+            self._last.pop(has_media, None)
             prepared: Prepared | StructgenError
             try:
                 prepared = task.prepare(message.prompt, message.search)
             except StructgenError as error:
                 prepared = error
-            last = self._last = message.caller, message.prompt, prepared
+            last = self._last[has_media] = message.caller, message.prompt, prepared
         prepared = last[2]
         if isinstance(prepared, StructgenError):
             raise prepared
