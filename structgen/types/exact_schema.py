@@ -56,6 +56,9 @@ from .regexes import TextPattern
 
 Schema = dict[str, Any]
 
+_HASHABLE = ("string", "number", "boolean", "null")
+_NOT_HASHABLE = ("list", "dict", "set", "typed-dict")
+
 _EXACT_DIGITS = 15
 """The number of digits that survive reading as a float."""
 
@@ -305,26 +308,27 @@ def _above(bound: Decimal, is_exclusive: bool) -> str:
 def _multiples(step: Decimal) -> str | None:
     """Return a pattern for multiples of ``step`` by their last digits; None if these do not decide,
     or are too many."""
-    places = -_exponent(step)
-    if places < 0:
+    places, most = -_exponent(step), 28 + step.adjusted()  # Python divides to 28 digits
+    if places < 0 or most < 1:
         return None
     modulus = int(step.scaleb(places))
     length = next((n for n in range(places + 1) if 10**n % modulus == 0), None)
     if length is None or 10**length > 1000 * modulus:
         return None
     ends = [f"{value:0{length}d}" for value in range(0, 10**length, modulus)] if length else [""]
-    forms = ["-?[0-9]+"]
+    whole = f"-?[0-9]{{1,{most}}}"
+    forms = [whole]
     for written in range(1, places + 1):
         zeros = places - written  # of the last `length` digits, the unwritten ones
         zero = "" if zeros else "0*"  # after all places
         if zeros >= length:
-            forms.append(rf"-?[0-9]+\.[0-9]{{{written}}}{zero}")
+            forms.append(rf"{whole}\.[0-9]{{{written}}}{zero}")
             continue
         tails = [end[: length - zeros] for end in ends if end.endswith("0" * zeros)]
         free = written - (length - zeros)
-        forms.append(rf"-?[0-9]+\.[0-9]{{{free}}}(?:{'|'.join(tails)}){zero}")
+        forms.append(rf"{whole}\.[0-9]{{{free}}}(?:{'|'.join(tails)}){zero}")
     if not places:
-        forms.append(r"-?[0-9]+\.0+")
+        forms.append(rf"{whole}\.0+")
     return "|".join(forms)
 
 
@@ -649,6 +653,25 @@ class ExactSchema(GenerateJsonSchema):
                     return refused(f"A constraint {_NOT_ITS_OWN}", _CHECK_OR_URL)
                 result = checked(result, step)
         return result
+
+    def custom_error_schema(self, schema: core_schema.CustomErrorSchema) -> JsonSchemaValue:  # noqa: D102
+        if schema["custom_error_type"] == "is_hashable":
+            return {"type": [*_HASHABLE]}
+        return super().custom_error_schema(schema)
+
+    def _set(self, schema: Any) -> JsonSchemaValue:
+        items = schema.get("items_schema", core_schema.any_schema())
+        if items["type"] in _NOT_HASHABLE or getattr(items.get("cls"), "__hash__", 0) is None:
+            return refused(
+                f"A set whose items ({items['type']}) have no hash is not supported",
+                "Use a list of them, or make each a tuple or an instance of a frozen class.",
+            )
+        result = self._as_pydantic(schema)
+        if items["type"] == "any":
+            result["items"] = {"type": [*_HASHABLE]}
+        return result
+
+    set_schema = frozenset_schema = _set
 
     def url_schema(self, schema: core_schema.UrlSchema) -> JsonSchemaValue:  # noqa: D102
         return _url(schema, many_hosts=False)

@@ -11,7 +11,8 @@ import json
 import pathlib
 import re
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pydantic
@@ -76,6 +77,10 @@ def test_every_exported_type_has_its_place() -> None:
     assert sum(map(len, places)) == len(set().union(*places))
 
 
+class Loose(BaseModel):
+    x: int
+
+
 OTHERS: list[Any] = [
     ipaddress.IPv4Address,
     ipaddress.IPv6Address,
@@ -104,6 +109,8 @@ OTHERS: list[Any] = [
     Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(default_host="h", max_length=25)],
     Annotated[pydantic.AnyUrl, pydantic.UrlConstraints(host_required=True)],
     dict[pydantic.HttpUrl, pydantic.IPvAnyAddress],
+    Hashable,
+    Annotated[set[Any], Field(min_length=1)],
 ]
 
 
@@ -156,6 +163,9 @@ def test_what_is_refused_says_where_and_what_instead(name: str) -> None:
         Annotated[pathlib.Path, Field(max_length=20)],
         Annotated[bytes, pydantic.EncodedBytes(type("Mine", (), {}))],
         Annotated[pydantic.IPvAnyAddress, pydantic.StringConstraints(pattern="^1")],
+        set[list[int]],
+        frozenset[dict[str, int]],
+        set[Loose],
     ],
     ids=str,
 )
@@ -197,6 +207,9 @@ def test_deprecated_colors_are_refused() -> None:
         (pydantic.Base64Str, ["aGk="], ["/+8="]),
         (pydantic.ByteSize, ["1.5 GiB", "10KB", "3B"], ["x", "1 XB"]),
         (fractions.Fraction, ["1/3", "-7"], ["1/0", "x"]),
+        (Annotated[Decimal, Field(multiple_of=Decimal("0.05"))], ["1" * 26 + ".05"],
+         ["1" * 27, "1" * 40 + ".05"]),
+        (Annotated[Decimal, Field(multiple_of=1)], ["9" * 28 + ".00"], ["1" + "0" * 28]),
     ],
     ids=str,
 )  # fmt: skip
