@@ -310,7 +310,8 @@ def tool_of(given: Any) -> dict[str, Any]:
     """
     if isinstance(given, BaseTool) and isinstance(given.args_schema, Mapping):  # of an MCP server
         # LangChain copies what a reference leads to: 2 kB of references became gigabytes.
-        left = {name: one for name, one in given.args_schema.items() if name != "title"}
+        said = ("title", "description")
+        left = {name: one for name, one in given.args_schema.items() if name not in said}
         return frameworks.tool_of(given.name, given.description, left)
     made: dict[str, Any] = convert_to_openai_tool(given)
     schema = given

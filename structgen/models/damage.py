@@ -46,7 +46,7 @@ _ELEMENT = -1  # and in a tensor the type of its numbers
 
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have about 100,000 each
 _LONGEST = 1_000  # bytes of a reference, or of the name of an input
-_MOST_FILES = 10_000  # in which the graphs of a folder keep their weights
+_MOST_FILES = 10_000  # of weights, of which each counts as some fields
 _MOST_PARAMETERS, _MOST_DIMENSIONS = 10_000, 8  # of an adapter and of a parameter
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have hundreds
 _MOST_LACKS = 20  # of a folder
@@ -298,7 +298,7 @@ def of_graph(graph: Path, left: Iterator[int] | None = None) -> list[Lack]:
     try:
         for location, end in _references(graph, left):
             if location not in needed and next(islice(left, a_file, None), None) is None:
-                raise ValueError(f"the folder's weights are in more than {_MOST_FILES:,} files")
+                raise ValueError("the folder has too many parts of graphs and files of weights")
             needed[location] = max(needed.get(location, 0), end)
     except WRONG as error:
         return [_bad(graph, f"cannot be parsed: {error}")]

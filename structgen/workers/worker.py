@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -71,7 +71,7 @@ from .protocol import (
     form_weight,
     packed,
 )
-from .scheduler import Job, Scheduler, WorkJob, heavy
+from .scheduler import OPEN_AT_REST, Job, Scheduler, WorkJob, heavy
 from .threads import Begun, begin, give_back
 from .verdicts import AskedChecks, Verdict
 
@@ -157,8 +157,11 @@ class _Worker:
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        # The caller and prompt that were prepared last, with media or without, and the result.
-        self._last: dict[bool, tuple[int, Any, Prepared | StructgenError]] = {}
+        self._callers: dict[int, int] = {}  # of calls that are not over
+        self._n_calls: Counter[int] = Counter()  # of each caller
+        # By caller: the prompt that was prepared last, and the result.
+        self._prompts: dict[int, tuple[Any, Prepared | StructgenError]] = {}
+        self._sees: dict[int, str | None] = {}  # the owners of callers with prepared media
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -235,6 +238,8 @@ class _Worker:
         if not isinstance(message, Adapter):
             with self._lock:
                 self._received.add(message.id)
+                self._callers[message.id] = message.caller
+                self._n_calls[message.caller] += 1
         self._is_prepared.clear()
         size = self._frames.size - len(getattr(message, "lowered", None) or b"")
         (self._long if size > _LONG or _has_media(message) else self._arrived).put(message)
@@ -270,14 +275,14 @@ class _Worker:
         while True:
             # Submit arrived calls together, so that they may begin together; but calls that must be
             # compiled, or fail, do not delay others, and owners alternate: one call of each, if
-            # there are several. Nothing is compiled for an owner who is ahead, or whose running
-            # outputs have large automata.
+            # there are several. Pictures and sounds are prepared in other threads. Nothing is
+            # compiled for an owner who is ahead, or whose running outputs have large automata.
             aside = {one: begun for one, begun in aside.items() if not begun.is_over.is_set()}
             ready = [
                 one
                 for one, line in lines.items()
                 if one not in aside
-                and not (len(aside) == _MOST_ASIDE and _has_media(line[0]))
+                and (self._is_ready(line[0]) or (len(aside) < _MOST_ASIDE and self._may_see(one)))
                 and not (
                     self._compiles(line[0])
                     and (self._scheduler.is_ahead(one) or self._is_heavy(one))
@@ -308,7 +313,8 @@ class _Worker:
                 hand_in()
                 continue
             compiles = self._compiles(message)
-            if _has_media(message):
+            if not self._is_ready(message):
+                self._sees[message.caller] = owner
                 aside[owner] = begin("structgen-see", partial(self._see, message))
                 continue
             if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):
@@ -326,17 +332,33 @@ class _Worker:
     def _charged(self, message: Call | ErrandCall) -> Job | WorkJob | None:
         """Prepare a call at its owner's cost; return its job as `_prepare`."""
         compiles = self._compiles(message)
-        began, spent = time.perf_counter() - self._scheduler.passed, time.thread_time()
+        began, passed, spent = time.perf_counter(), self._scheduler.passed, time.thread_time()
         job = self._prepare(message)
         took = time.thread_time() - spent
-        if compiles or _has_media(message):
-            # Charged like passes, also on a busy machine; no pass was made in that time. A process
-            # decodes pictures.
-            took = max(took, time.perf_counter() - self._scheduler.passed - began)
+        elapsed = time.perf_counter() - began
+        if _has_media(message):
+            took = elapsed  # a process decodes pictures, beside the passes
+        elif compiles:
+            # Charged like passes, also on a busy machine; no pass was made in that time.
+            took = max(took, elapsed - (self._scheduler.passed - passed))
         self._scheduler.charge(message.owner, took)
         if compiles:
             time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
         return job
+
+    def _is_ready(self, message: Call | ErrandCall | Adapter) -> bool:
+        """Return whether it has no pictures or sounds to prepare, or these are prepared."""
+        if not isinstance(message, Call) or not _has_media(message):
+            return True
+        last = self._prompts.get(message.caller)
+        is_known = last is not None and last[0] == message.prompt
+        return is_known or self._given_up.get(message.id) is False
+
+    def _may_see(self, owner: str | None) -> bool:
+        """Return whether pictures of an owner may be prepared: each takes 20 MB in some models,
+        until its outputs end."""
+        owners = [*self._sees.values()]
+        return len(owners) < OPEN_AT_REST or owner not in owners
 
     def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
         """Return whether preparing it means compiling a type."""
@@ -438,18 +460,17 @@ class _Worker:
 
     def _prepared(self, task: Task, message: Call) -> Prepared:
         """Return the prompt tokens of a call, computed once for all its outputs."""
-        has_media = _has_media(message)
-        last = self._last.get(has_media)  # read once: other threads replace it
-        if last is None or last[:2] != (message.caller, message.prompt):
+        last = self._prompts.get(message.caller)
+        if last is None or last[0] != message.prompt:
             last = None
-            self._last.pop(has_media, None)
+            self._prompts.pop(message.caller, None)
             prepared: Prepared | StructgenError
             try:
                 prepared = task.prepare(message.prompt, message.search)
             except StructgenError as error:
                 prepared = error
-            last = self._last[has_media] = message.caller, message.prompt, prepared
-        prepared = last[2]
+            last = self._prompts[message.caller] = message.prompt, prepared
+        prepared = last[1]
         if isinstance(prepared, StructgenError):
             raise prepared
         return prepared
@@ -505,6 +526,12 @@ class _Worker:
             self._checks.pop(call_id, None)
             self._received.discard(call_id)
             self._given_up.pop(call_id, None)
+            caller = self._callers.pop(call_id, None)
+            if caller is not None:
+                self._n_calls[caller] -= 1
+                if not self._n_calls[caller]:
+                    for kept in (self._n_calls, self._prompts, self._sees):
+                        kept.pop(caller, None)
 
 
 @final

@@ -330,7 +330,7 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_each_output(
 def test_a_prompt_that_is_refused_is_read_once_for_all_outputs() -> None:
     # 200,000 tokens took 0.4 s, for each of 16 outputs, in which nothing of others' was prepared.
     worker: Any = object.__new__(_Worker)
-    worker._last = None
+    worker._prompts = {}
     task = Mock(prepare=Mock(side_effect=PromptError("too long")))
     for _ in range(3):
         with pytest.raises(PromptError, match="too long"):

@@ -964,6 +964,44 @@ def test_pictures_wait_with_long_prompts() -> None:
         assert line.get() is None
 
 
+def test_few_prompts_with_pictures_of_an_owner_are_prepared_and_each_once() -> None:
+    """Sixty requests held 4 GB; and two owners' outputs decoded their pictures again and again."""
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    worker._frames.size = 0
+    for number, owner in enumerate(["much"] * 12 + ["other"] * 2):
+        search, caller = SearchOptions(), number // 2
+        worker._take(Call(number, caller, b"", None, prompt, search, 0, False, False, owner=owner))
+    arrived, decoded, prepared = worker._long, [], []
+    task: Any = SimpleNamespace(prepare=lambda *_: decoded.append(1))
+    ended = iter([[0], [1], [2, 3], [4, 5]])
+
+    def prepare(call: Call) -> None:
+        worker._prepared(task, call)
+        prepared.append(call.id)
+
+    def get(timeout: float | None) -> Any:
+        """Called again and again where nothing can be prepared."""
+        if arrived.empty() and worker._is_prepared.is_set():
+            told.append((len(prepared), len(decoded)))
+            for number in (over := next(ended, ())):
+                worker._end(number, None, None)
+            if not over:
+                return None
+        return arrived.get(timeout=timeout)
+
+    told: list[tuple[int, int]] = []
+    worker._prepare = prepare
+    worker._compiles = lambda _: False
+    worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
+    worker._prepare_all(SimpleNamespace(get=get, empty=arrived.empty))
+    assert told == [(8, 4), (8, 4), (10, 5), (12, 6), (14, 7)]
+    for number in range(6, 14):
+        worker._end(number, None, None)
+    kept = (worker._callers, worker._n_calls, worker._prompts, worker._sees)
+    assert kept == ({}, {}, {}, {})
+
+
 def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
     prompt = [{"role": "user", "content": (Image(png()),)}]
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())

@@ -21,6 +21,7 @@ import contextlib
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 import threading
@@ -141,6 +142,7 @@ class MediaReader:
 
 
 _SECONDS = 120  # by the clock, where the system does not count CPU time
+_ENVIRONMENT = ("SYSTEMROOT", "PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # no secrets
 _SCRIPT = Path(__file__).with_name("pictures.py")
 _KINDS = {"image/gif": "Gif", "image/jpeg": "Jpeg", "image/png": "Png", "image/webp": "WebP"}
 
@@ -168,6 +170,7 @@ def _as_png(pictures: Sequence[Image]) -> list[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     )
     timer = threading.Timer(_SECONDS, process.kill)

@@ -65,9 +65,7 @@ def _record(folder: Path) -> None:
             self._lock.release()
             held = of_thread.__dict__.get("held", [])
             if self in held:
-                held.reverse()
-                held.remove(self)  # the last one
-                held.reverse()
+                held.remove(self)
 
         def _at_fork_reinit(self) -> None:
             self._lock._at_fork_reinit()
