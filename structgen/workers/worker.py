@@ -145,8 +145,8 @@ class _Worker:
         self._is_over = False
         self._jobs: dict[int, Job | WorkJob] = {}
         self._checks: dict[int, AskedChecks] = {}  # of calls whose checks run in the parent
-        self._received: set[int] = set()  # calls that are not prepared yet
-        self._given_up: dict[int, bool] = {}  # cancelled ones of these, with whether anybody waits
+        # Calls that were cancelled before they were prepared, with whether anybody waits for them.
+        self._given_up: dict[int, bool] = {}
         self._lock = threading.Lock()
         # Long messages have a separate queue, because tokenizing a prompt may take seconds, and so
         # do pictures and sounds.
@@ -237,7 +237,6 @@ class _Worker:
     def _take(self, message: Call | ErrandCall | Adapter) -> None:
         if not isinstance(message, Adapter):
             with self._lock:
-                self._received.add(message.id)
                 self._callers[message.id] = message.caller
                 self._n_calls[message.caller] += 1
         self._is_prepared.clear()
@@ -249,7 +248,7 @@ class _Worker:
             job = self._jobs.get(message.id)
             if job is not None:
                 self._scheduler.cancel(job)
-            elif message.id in self._received:
+            elif message.id in self._callers:
                 self._given_up[message.id] = message.is_awaited
 
     def _receive(self, verdict: Verdict) -> None:
@@ -524,7 +523,6 @@ class _Worker:
         with self._lock:
             self._jobs.pop(call_id, None)
             self._checks.pop(call_id, None)
-            self._received.discard(call_id)
             self._given_up.pop(call_id, None)
             caller = self._callers.pop(call_id, None)
             if caller is not None:
