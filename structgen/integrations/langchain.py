@@ -310,9 +310,7 @@ def tool_of(given: Any) -> dict[str, Any]:
     """
     if isinstance(given, BaseTool) and isinstance(given.args_schema, Mapping):  # of an MCP server
         # LangChain copies what a reference leads to: 2 kB of references became gigabytes.
-        said = ("title", "description")
-        left = {name: one for name, one in given.args_schema.items() if name not in said}
-        return frameworks.tool_of(given.name, given.description, left)
+        return frameworks.tool_of(given.name, given.description, _unnamed(given.args_schema))
     made: dict[str, Any] = convert_to_openai_tool(given)
     schema = given
     if inspect.isroutine(given):
@@ -326,11 +324,16 @@ def tool_of(given: Any) -> dict[str, Any]:
     if hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
     if _is_json_schema(given) or (schema is not given and isinstance(schema, Mapping)):
-        kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+        kept = _unnamed(schema)
         if _has_circle(schema):
             made["function"]["parameters"] = kept
         made["function"].setdefault("parameters", kept)
     return made
+
+
+def _unnamed(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without its title and description, which the tool has."""
+    return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
 
 _REFERENCE = re.compile(r'"\$ref": "#(?:/(?:\$defs|definitions)/([^"/]+)[^"]*)?"')
