@@ -591,6 +591,8 @@ def test_a_truncated_file(share, tmp_path):
         ({"architecture": "qwen3", "without": ("blk.0.attn_k_norm",)}, "of a Qwen3 model"),
         ({"architecture": "qwen2", "metadata": {"attention.sliding_window": 64}}, "sliding-window"),
         ({"architecture": "phi3", "extra": {"rope_freqs": (16,)}}, "'rope_freqs.weight'"),
+        # They were read before they were counted: 5.8 MB of them took 3 GB.
+        ({"extra": {"rope_freqs": (4096,)}}, "4,096 RoPE factors for heads of 32 dimensions"),
         ({"metadata": {"residual_scale": 0.22}}, "the setting llama.residual_scale = 0.2"),
         ({"metadata": {"rope.scale_linear": 4.0}}, "the setting llama.rope.scale_linear = 4.0"),
         ({"metadata": {"rope.scaling.attn_factor": 2.0}}, "llama.rope.scaling.attn_factor = 2.0"),

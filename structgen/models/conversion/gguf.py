@@ -593,7 +593,7 @@ class GgufCheckpoint(Checkpoint):
                 f"{self.path} has no tensor {_NAMES.embedding!r}, which is required."
             )
         trained = int(self._require("context_length"))
-        context, factors = self._context(trained, context_length)
+        context, factors = self._context(trained, context_length, head_size)
         scaled = hidden_size / n_heads if n_layers == family.wide_layers else head_size
         return DecoderShape(
             family=family,
@@ -635,7 +635,9 @@ class GgufCheckpoint(Checkpoint):
     def _has_windows(self) -> bool:
         return self._family.is_fused or self._family.full_period > 1
 
-    def _context(self, trained: int, wanted: int | None) -> tuple[int, tuple[float, ...]]:
+    def _context(
+        self, trained: int, wanted: int | None, head_size: int
+    ) -> tuple[int, tuple[float, ...]]:
         """Return the positions of the converted model, with their frequency factors."""
         context = self._positions(trained, wanted)
         name = _LLAMA3_FACTORS
@@ -647,6 +649,9 @@ class GgufCheckpoint(Checkpoint):
             name = _LONG_FACTORS if context > original else _SHORT_FACTORS
         if name not in self._file.tensor_names:
             return context, ()
+        n_factors = math.prod(self._file.tensor_shape(name))
+        if n_factors > head_size:  # before numbers are made for each
+            raise self._refuse(f"{n_factors:,} RoPE factors for heads of {head_size} dimensions")
         return context, tuple(self._file.tensor(name).tolist())
 
     def _layers(
