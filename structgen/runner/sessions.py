@@ -9,7 +9,7 @@ same text again.
 `Database` has the file, its transactions, and the errors for a file that cannot be read or written.
 A row is written completely or not at all. A writer names the turn that it has read: if two
 processes continue from the same turn, the second to finish gets an error, and nothing is
-overwritten.
+overwritten. Turns of a row count from a random number, since it may replace a deleted row.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import json
 import math
 import os
 import re
+import secrets
 import sqlite3
 import sys
 import threading
@@ -353,8 +354,7 @@ class Sessions:
                     "replace=True.",
                     session_id=name,
                 )
-            turn = 1 if before is None else before.turn + 1
-            row = (name, turn, data.created, self._clock(), text)
+            row = (name, 1 + secrets.randbits(48), data.created, self._clock(), text)
             connection.execute("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?, ?)", row)
             self._make_room(connection, {name})
         return name
@@ -442,9 +442,9 @@ class Sessions:
             connection.execute("UPDATE sessions SET used = ? WHERE id = ?", (now, session_id))
             return self._row(connection, session_id)
 
-    def _write(self, session_id: str, messages: str, turn: int) -> bool:
-        """Write a row if it is still at the turn that was read (0: it did not exist); return
-        whether it was."""
+    def _write(self, session_id: str, messages: str, turn: int) -> int:
+        """Write a row if it is still at the turn that was read (0: it did not exist); return its
+        turn now, or 0 if it was not."""
         with self._lock:
             in_turns = {*self._lanes, session_id}
         with self._transaction() as connection:
@@ -455,14 +455,13 @@ class Sessions:
                     "WHERE id = ? AND turn = ?",
                     (now, messages, session_id, turn),
                 )
-                return done.rowcount == 1
+                return (turn + 1) * done.rowcount
             if self._row(connection, session_id) is not None:
-                return False
-            connection.execute(
-                "INSERT INTO sessions VALUES (?, 1, ?, ?, ?)", (session_id, now, now, messages)
-            )
+                return 0
+            row = (session_id, 1 + secrets.randbits(48), now, now, messages)
+            connection.execute("INSERT INTO sessions VALUES (?, ?, ?, ?, ?)", row)
             self._make_room(connection, in_turns)
-            return True
+            return row[1]
 
     def _make_room(self, connection: sqlite3.Connection, kept: set[str]) -> None:
         (count,) = connection.execute("SELECT count(*) FROM sessions").fetchone()
@@ -606,7 +605,7 @@ class Turn:
                 session_id=self.session_id,
             )
         self._before = [dict(message) for message in messages]
-        self._read_at += 1
+        self._read_at = written
 
 
 def _is_system(message: Mapping[str, Any]) -> bool:

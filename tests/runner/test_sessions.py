@@ -346,6 +346,22 @@ def test_a_session_that_is_deleted_in_its_turn_stays_deleted() -> None:
     assert sessions.ids() == []
 
 
+def test_a_session_that_is_replaced_in_its_turn_is_not_overwritten() -> None:
+    sessions = Sessions()
+    say(sessions, "a", HELLO)
+    other = sessions.export("a").replace("Hello", "Another")
+
+    async def turn() -> None:
+        async with sessions.turn("a") as turn:
+            sessions.delete("a")
+            sessions.load(other)  # its first turn, as the deleted one's was
+            with pytest.raises(SessionError, match="replaced"):
+                await turn.end([HELLO])
+
+    asyncio.run(turn())
+    assert "Another" in sessions.export("a")
+
+
 def test_several_processes_write_one_file(tmp_path: Path) -> None:
     file = tmp_path / "sessions.db"
     code = """
