@@ -162,10 +162,11 @@ def _calls(value: Any) -> Iterator[CallPart]:
     for place, call in enumerate(value or ()):
         number = _get(call, "index")
         function = _get(call, "function")
+        arguments = _get(function, "arguments")
+        if not isinstance(arguments, (str, type(None))):  # an object, which is not a call without
+            _not_understood(call)
         yield CallPart(
-            number if type(number) is int else place,
-            _text(_get(function, "name")),
-            _text(_get(function, "arguments")),
+            number if type(number) is int else place, _text(_get(function, "name")), arguments or ""
         )
 
 

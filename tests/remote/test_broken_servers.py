@@ -71,6 +71,9 @@ BROKEN: dict[str, Any] = {
     "bytes that are a size": _scored(bytes=10**12),
     "a score too large": _scored(logprob=10**400),
     "a part of no kind": message(content=[{"type": [], "text": ANN}]),
+    "arguments that are no text": message(
+        content=ANN, tool_calls=[{"function": {"name": "add", "arguments": {"a": 1}}}]
+    ),
 }
 
 
