@@ -126,7 +126,7 @@ def _messages(prompt: llm.Prompt) -> list[dict[str, Any]]:
                 texts.append(part.text)
             elif isinstance(part, llm.parts.ToolCallPart):
                 calls.append(call_of(part.tool_call_id, part.name, part.arguments))
-            elif isinstance(part, llm.parts.ToolResultPart):
+            elif isinstance(part, llm.parts.ToolResultPart) and not part.attachments:
                 result = {"role": "tool", "content": part.output}
                 made.append({**result, "tool_call_id": part.tool_call_id})
             elif not isinstance(part, llm.parts.ReasoningPart):  # models do not see these
@@ -201,7 +201,7 @@ def _errors(prompt: llm.Prompt | None = None) -> Iterator[None]:
     except StructgenError as error:
         message, param = str(error), getattr(error, "param", None)
         if prompt is not None and param is not None and param.startswith("grammar"):
-            form = next((name for name in _FORMS if getattr(prompt.options, name)), "grammar")
+            form = next((n for n in _FORMS if getattr(prompt.options, n) is not None), "grammar")
             message = message.replace(param, form + param.removeprefix("grammar"), 1)
         raise llm.ModelError(message) from error
 

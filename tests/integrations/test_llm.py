@@ -96,6 +96,7 @@ def test_options(model: Any) -> None:
     ("options", "message"),
     [
         ({"regex": r"(a)\1"}, r"^regex: Python regular expression uses"),
+        ({"choices": []}, r"^choices: "),
         ({"regex": "a", "choices": ["b"]}, r"^regex and choices both set"),
         ({"regex": "a", "schema": City}, r"^regex and schema both set"),
         ({"schema": {"type": "wat"}}, r"schema\.type: "),
@@ -138,6 +139,20 @@ def test_tools_are_called_and_their_results_are_read(model: Any) -> None:
     assert plugin._messages(answer.prompt)[-2]["role"] == "tool"
     chain = model.chain("Say hello.", tools=[weather], options={"max_tokens": 20})
     assert isinstance(chain.text(), str)
+
+
+def test_a_picture_that_a_tool_returned_is_refused(model: Any) -> None:
+    seen = llm.ToolOutput(output="a cat", attachments=[llm.Attachment(content=b"x")])
+
+    def look() -> llm.ToolOutput:
+        """Look."""
+        return seen
+
+    talk = model.conversation(tools=[look])
+    called = talk.prompt("Look.", tool_choice="required", max_tokens=60)
+    results = called.execute_tool_calls()
+    with pytest.raises(llm.ModelError, match="ToolResultPart is not supported"):
+        talk.prompt("", tool_results=results, max_tokens=5).text()
 
 
 def test_async(async_model: Any) -> None:
