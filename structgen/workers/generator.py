@@ -43,7 +43,7 @@ from structgen.options import OPTIONS, CallOptions
 from structgen.types import DocumentMissing, T_co, ToolSyntax
 from structgen.values import Checks
 
-from .process import CALLERS, Host, RunningCall, owner, raised
+from .process import NUMBERS, Host, RunningCall, owner, raised
 from .protocol import Call, Ended, LoweredType, form_weight
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         search = self._search(options)
         if Several.are_asked(prompt, search):
             raise OptionError("stream returns one output: pass one prompt and no n=.")
-        return WorkerStream(self, self._call(_parsed(prompt), search, wants_chunks=True))
+        return WorkerStream(self, self._call(_Sent(prompt), search, wants_chunks=True))
 
     def streams(
         self, prompt: Prompt, n: int, **options: Unpack[CallOptions]
@@ -150,10 +150,10 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         They are the same outputs as with ``n=``. Args and raises as for `stream`.
         """
         search = self._search(options)
-        caller, prompt = next(CALLERS), _parsed(prompt)
+        caller, sent = next(NUMBERS), _Sent(prompt)
         return [
             WorkerStream(
-                self, self._call(prompt, search, wants_chunks=True, caller=caller, index=index)
+                self, self._call(sent, search, wants_chunks=True, caller=caller, index=index)
             )
             for index in range(n)
         ]
@@ -185,7 +185,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
             return await made._outputs(prompt, rest, take, is_sure=is_sure)
         search = self._search(options)
         if not Several.are_asked(prompt, search):
-            call = self._call(_parsed(prompt), search, checks_sure=is_sure)
+            call = self._call(_Sent(prompt), search, checks_sure=is_sure)
             try:
                 await call.begin(self._host)
                 return self._taken(take, await call.end(), call)
@@ -195,16 +195,16 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
         settings = search_options.resolve(search, self.model.search_defaults)
         sampled = self._output is not None and ir.has_temperatures(self._output.grammar)
         search_options.check_samples(search, settings, has_temperatures=sampled)
-        caller = next(CALLERS)
+        caller = next(NUMBERS)
         calls: dict[int, RunningCall] = {}
-        ready: Any = None
+        sent: _Sent | None = None
         try:
             for place, (one, index) in enumerate(several.asks):
-                ready = ready if index else None
+                sent = sent if index else None
                 try:
-                    ready = ready or _parsed(one)
+                    sent = sent or _Sent(one)
                     calls[place] = self._call(
-                        ready, search, checks_sure=is_sure, caller=caller, index=index
+                        sent, search, checks_sure=is_sure, caller=caller, index=index
                     )
                     await calls[place].begin(self._host)
                 except StructgenError as error:
@@ -251,7 +251,7 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
 
     def _call(
         self,
-        prompt: Any,
+        sent: _Sent,
         search: search_options.SearchOptions,
         *,
         wants_chunks: bool = False,
@@ -261,10 +261,11 @@ class WorkerGenerator(AsyncTypedGenerator[T_co]):
     ) -> RunningCall:
         call = Call(
             id=0,
-            caller=next(CALLERS) if caller is None else caller,
+            caller=next(NUMBERS) if caller is None else caller,
+            prompt_id=sent.id,
             type_key=self._type_key,
             lowered=self._lowered,
-            prompt=prompt,
+            prompt=sent.prompt,
             search=search.but(cancel=None, n=None, return_errors=False),
             index=index,
             wants_chunks=wants_chunks,
@@ -353,9 +354,12 @@ def _elsewhere(name: str) -> str:
     )
 
 
-def _parsed(prompt: Any) -> Any:
-    """Return a prompt in the form for sending. Raises the errors of `chat.parse`."""
-    return prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt)
+class _Sent:
+    """A prompt in the form for sending, with its number. Raises the errors of `chat.parse`."""
+
+    def __init__(self, prompt: Any) -> None:
+        self.prompt = prompt if isinstance(prompt, TokenPrompt) else chat.parse(prompt)
+        self.id = next(NUMBERS)
 
 
 def _lowered(constraint: Constraint[Any] | None, think: Any, draft: Any, schema_hint: str) -> bytes:

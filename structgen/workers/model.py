@@ -13,7 +13,6 @@ import os
 import pickle
 import weakref
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -35,8 +34,8 @@ from structgen.options import OPTIONS, CancelEvent
 from structgen.vocabulary import Vocabulary
 
 from .generator import WorkerGenerator
-from .process import CALLERS, Host, RunningCall, owner, raised
-from .protocol import Adapter, Ended, Errand, ErrandCall, Load, LoweredType, Ready
+from .process import NUMBERS, Host, RunningCall, owner, raised
+from .protocol import Errand, ErrandCall, Load, LoweredType, Ready
 
 if TYPE_CHECKING:
     from structgen.models import genai
@@ -151,23 +150,16 @@ class AsyncModel(AskedAsync, AbstractAsyncContextManager["AsyncModel"]):
     async def load_adapter(self, path: str | os.PathLike[str], name: str) -> None:
         """Load a LoRA adapter, like `TextModel.load_adapter`."""
         file = str(Path(path).expanduser().absolute())
-        await self._adapter(name, file)
+        await run_errands(self, [partial(_load_adapter, path=file, name=name)])
         load = self._host.load
         self._host.load = replace(load, adapters=(*load.adapters, (name, file)))
 
     async def unload_adapter(self, name: str) -> None:
         """Unload an adapter, like `TextModel.unload_adapter`."""
-        await self._adapter(name, None)
+        await run_errands(self, [partial(_unload_adapter, name=name)])
         load = self._host.load
         left = tuple(one for one in load.adapters if one[0] != name)
         self._host.load = replace(load, adapters=left)
-
-    async def _adapter(self, name: str, file: str | None) -> None:
-        process = await self._host.process()
-        answer: Future[Ended] = Future()
-        answer.set_running_or_notify_cancel()
-        process.send(Adapter(process.register(answer.set_result), name, file))
-        raised(await asyncio.wrap_future(answer))
 
     async def transcribe(
         self, audio: Audio, *, prompt: str = "", temperature: float = 0.0
@@ -223,7 +215,7 @@ async def run_errands(
         StructgenError: the first error of an errand; IncompleteOutput: ``timeout`` or ``cancel``
             ended it; WorkerDied: the process ended by itself.
     """
-    caller = next(CALLERS)
+    caller = next(NUMBERS)
     calls: list[RunningCall] = []
     try:
         for errand in errands:
@@ -267,6 +259,17 @@ def _prepared(
     of: LoweredType = pickle.loads(lowered)
     task = Task(model, None, None, of.think, of.draft, offered=of.offered)
     return at_once([int(token) for token in task.prepare(prompt, search).token_ids])
+
+
+def _load_adapter(model: genai.TextModel, path: str, name: str) -> Passes[None]:
+    """Errand: load an adapter. Passes of other calls run meanwhile."""
+    model.load_adapter(path, name)
+    return at_once(None)
+
+
+def _unload_adapter(model: genai.TextModel, name: str) -> Passes[None]:
+    model.unload_adapter(name)
+    return at_once(None)
 
 
 def at_once(result: T) -> Passes[T]:

@@ -470,8 +470,8 @@ class Host:
         return process
 
 
-CALLERS = itertools.count(1)
-"""Numbers of callers: the calls of one caller wait in one queue."""
+NUMBERS = itertools.count(1)
+"""Numbers of callers and prompts."""
 
 
 MAX_WORK, MAX_MASK_WORK = 75_000, 100_000

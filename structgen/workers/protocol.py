@@ -89,6 +89,7 @@ class Call:
     Attributes:
         id: its number in answers.
         caller: the calls of one caller wait in one queue.
+        prompt_id: the number of its prompt, the same for all outputs of it.
         type_key: a hash of the contents of its `LoweredType`; None: free text.
         lowered: a pickled `LoweredType`; None: the worker has it.
         prompt: the user's prompt.
@@ -103,6 +104,7 @@ class Call:
 
     id: int
     caller: int
+    prompt_id: int
     type_key: bytes
     lowered: bytes | None
     prompt: Any
@@ -176,15 +178,6 @@ class Cancel:
 
     id: int
     is_awaited: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    """Load an adapter; without a path, unload it."""
-
-    id: int
-    name: str
-    path: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ import threading
 import time
 import traceback
 import warnings
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,16 @@ from typing import Any, BinaryIO, TypeAlias, TypeVar, final
 from structgen import models
 from structgen.constraint import compile as compile_constraint
 from structgen.constraint import warm_up
-from structgen.decoding import Chunk, GenerationResult, Prepared, Run, Task, Timings, chat
+from structgen.decoding import (
+    Chunk,
+    GenerationResult,
+    Prepared,
+    Run,
+    SearchOptions,
+    Task,
+    Timings,
+    chat,
+)
 from structgen.errors import (
     Abstained,
     IncompleteOutput,
@@ -50,7 +59,6 @@ from structgen.types import OutputType
 from .protocol import (
     FORM_BYTES,
     MOST_SCORES,
-    Adapter,
     Call,
     Cancel,
     EmbedderCall,
@@ -76,7 +84,7 @@ from .threads import Begun, begin, give_back
 from .verdicts import AskedChecks, Verdict
 
 T = TypeVar("T")
-_Line: TypeAlias = "queue.SimpleQueue[Call | ErrandCall | Adapter | None]"
+_Line: TypeAlias = "queue.SimpleQueue[_Asked | None]"
 
 _IDLE_SECONDS = 5.0
 _MOST_TOGETHER = 64
@@ -143,11 +151,10 @@ class _Worker:
         self._writer = writer
         self._writing = threading.Lock()
         self._is_over = False
-        self._jobs: dict[int, Job | WorkJob] = {}
-        self._checks: dict[int, AskedChecks] = {}  # of calls whose checks run in the parent
-        # Calls that were cancelled before they were prepared, with whether anybody waits for them.
-        self._given_up: dict[int, bool] = {}
         self._lock = threading.Lock()
+        self._asked: dict[int, _Asked] = {}  # calls that are not over
+        self._prompts: dict[int | None, _Prompt] = {}  # of these calls
+        self._pictured: list[_Prompt] = []  # those whose pictures or sounds are, or get, prepared
         # Long messages have a separate queue, because tokenizing a prompt may take seconds, and so
         # do pictures and sounds.
         self._arrived: _Line = queue.SimpleQueue()
@@ -157,11 +164,6 @@ class _Worker:
         self._tasks: KeptByBytes[tuple[Task, int]] = KeptByBytes(
             FORM_BYTES, lambda kept: form_weight(kept[0].constraint, kept[1])
         )
-        self._callers: dict[int, int] = {}  # of calls that are not over
-        self._n_calls: Counter[int] = Counter()  # of each caller
-        # By caller: the prompt that was prepared last, and the result.
-        self._prompts: dict[int, tuple[Any, Prepared | StructgenError]] = {}
-        self._sees: dict[int, str | None] = {}  # the owners of callers with prepared media
 
     def serve(self) -> None:
         """Load the model, then make outputs."""
@@ -234,197 +236,187 @@ class _Worker:
         self._long.put(None)
         self._scheduler.wake()
 
-    def _take(self, message: Call | ErrandCall | Adapter) -> None:
-        if not isinstance(message, Adapter):
-            with self._lock:
-                self._callers[message.id] = message.caller
-                self._n_calls[message.caller] += 1
+    def _take(self, message: Call | ErrandCall) -> None:
+        prompt, size = _Prompt(message), self._frames.size
+        with self._lock:
+            if isinstance(message, Call):
+                size -= len(message.lowered or b"")
+                prompt = self._prompts.setdefault(message.prompt_id, prompt)
+                message.prompt = None  # one copy is enough
+            prompt.n_calls += 1
+            asked = self._asked[message.id] = _Asked(message, prompt)
         self._is_prepared.clear()
-        size = self._frames.size - len(getattr(message, "lowered", None) or b"")
-        (self._long if size > _LONG or _has_media(message) else self._arrived).put(message)
+        (self._long if size > _LONG or prompt.has_media else self._arrived).put(asked)
 
     def _cancel(self, message: Cancel) -> None:
         with self._lock:
-            job = self._jobs.get(message.id)
-            if job is not None:
-                self._scheduler.cancel(job)
-            elif message.id in self._callers:
-                self._given_up[message.id] = message.is_awaited
+            asked = self._asked.get(message.id)
+            if asked is None:
+                return
+            asked.is_given_up, asked.is_dropped = True, not message.is_awaited
+            if asked.job is not None:
+                self._scheduler.cancel(asked.job)
 
     def _receive(self, verdict: Verdict) -> None:
         with self._lock:
-            checks = self._checks.get(verdict.id)
-        if checks is not None:
-            checks.receive(verdict)
+            asked = self._asked.get(verdict.id)
+        if asked is not None and asked.checks is not None:
+            asked.checks.receive(verdict)
             self._scheduler.wake()
 
     def _prepare_all(self, arrived: _Line) -> None:
-        lines: dict[str | None, deque[Call | ErrandCall | Adapter]] = {}
+        """Prepare calls as they arrive, owners in turn.
+
+        Calls that are there are submitted together, so that they may begin together: one of each
+        owner, if there are several. One that must be compiled, or fails, does not delay others.
+        Pictures and sounds are prepared in other threads.
+        """
+        lines: dict[str | None, deque[_Asked]] = {}
         together: list[Job | WorkJob] = []
-        owners: set[str | None] = set()  # owners who had a turn since the last submission
         owner: str | None = None  # the owner of the last turn
-        aside: dict[str | None, Begun] = {}  # what is prepared for owners in other threads
 
         def hand_in() -> None:
             if together:
                 self._scheduler.submit(together)
             together.clear()
-            owners.clear()
 
         while True:
-            # Submit arrived calls together, so that they may begin together; but calls that must be
-            # compiled, or fail, do not delay others, and owners alternate: one call of each, if
-            # there are several. Pictures and sounds are prepared in other threads. Nothing is
-            # compiled for an owner who is ahead, or whose running outputs have large automata.
-            aside = {one: begun for one, begun in aside.items() if not begun.is_over.is_set()}
-            ready = [
-                one
-                for one, line in lines.items()
-                if one not in aside
-                and (self._is_ready(line[0]) or (len(aside) < _MOST_ASIDE and self._may_see(one)))
-                and not (
-                    self._compiles(line[0])
-                    and (self._scheduler.is_ahead(one) or self._is_heavy(one))
-                )
-            ]
+            ready = [one for one, line in lines.items() if self._may_prepare(line[0])]
             if not ready:
                 hand_in()
             if not ready or not arrived.empty():
-                if arrived.empty() and not aside:
+                begun = self._being_seen()
+                if arrived.empty() and not begun:
                     self._is_prepared.set()
                 try:
-                    message = arrived.get(timeout=_AHEAD_SECONDS if lines or aside else None)
+                    new = arrived.get(timeout=_AHEAD_SECONDS if lines or begun else None)
                 except queue.Empty:
                     continue
-                if message is None:
+                if new is None:
                     return
-                whose = None if isinstance(message, Adapter) else message.owner
-                lines.setdefault(whose, deque()).append(message)
+                lines.setdefault(new.owner, deque()).append(new)
                 continue
             self._is_prepared.clear()
             owner = next((one for one in ready if one != owner), ready[0])
             line = lines.pop(owner)
-            message = line.popleft()
+            asked = line.popleft()
             if line:
                 lines[owner] = line  # after all others
-            if isinstance(message, Adapter):
-                self._end(message.id, None, self._adapter(message))
-                hand_in()
+            if not asked.is_seen:
+                with self._lock:
+                    if asked.prompt.begun is None:
+                        self._pictured.append(asked.prompt)
+                    asked.prompt.begun = begin("structgen-see", partial(self._see, asked))
                 continue
-            compiles = self._compiles(message)
-            if not self._is_ready(message):
-                self._sees[message.caller] = owner
-                aside[owner] = begin("structgen-see", partial(self._see, message))
-                continue
-            if compiles or len(together) == _MOST_TOGETHER or (owner in owners and len(owners) > 1):
+            compiles = self._compiles(asked)
+            if compiles or len(together) == _MOST_TOGETHER or {owner} < {j.owner for j in together}:
                 hand_in()
-            owners.add(owner)
-            job = self._charged(message)
+            job = self._charged(asked)
             together += [job] if job else []
             if compiles or job is None or not lines:
                 hand_in()
 
-    def _see(self, message: Call | ErrandCall) -> None:
-        job = self._charged(message)
+    def _may_prepare(self, asked: _Asked) -> bool:
+        """Return whether a call may be prepared now.
+
+        Nothing is compiled for an owner who is ahead, or whose running outputs have large automata.
+        Few pictures are prepared at a time, one of each owner; and few are kept for an owner,
+        because each takes 20 MB in some models, until its outputs end.
+        """
+        owner = asked.owner
+        if not asked.is_seen:
+            begun, kept = self._being_seen(), [prompt.owner for prompt in [*self._pictured]]
+            is_full = len(kept) >= OPEN_AT_REST and owner in kept and asked.prompt.begun is None
+            if is_full or owner in begun or len(begun) >= _MOST_ASIDE:
+                return False
+        return not (
+            self._compiles(asked) and (self._scheduler.is_ahead(owner) or self._is_heavy(owner))
+        )
+
+    def _being_seen(self) -> list[str | None]:
+        """Return the owners whose pictures or sounds are being prepared."""
+        return [
+            one.owner for one in [*self._pictured] if one.begun and not one.begun.is_over.is_set()
+        ]
+
+    def _see(self, asked: _Asked) -> None:
+        job = self._charged(asked)
         self._scheduler.submit([job] if job else [])
 
-    def _charged(self, message: Call | ErrandCall) -> Job | WorkJob | None:
+    def _charged(self, asked: _Asked) -> Job | WorkJob | None:
         """Prepare a call at its owner's cost; return its job as `_prepare`."""
-        compiles = self._compiles(message)
+        compiles = self._compiles(asked)
         began, passed, spent = time.perf_counter(), self._scheduler.passed, time.thread_time()
-        job = self._prepare(message)
+        job = self._prepare(asked)
         took = time.thread_time() - spent
         elapsed = time.perf_counter() - began
-        if _has_media(message):
+        if asked.prompt.has_media:
             took = elapsed  # a process decodes pictures, beside the passes
         elif compiles:
             # Charged like passes, also on a busy machine; no pass was made in that time.
             took = max(took, elapsed - (self._scheduler.passed - passed))
-        self._scheduler.charge(message.owner, took)
+        self._scheduler.charge(asked.owner, took)
         if compiles:
             time.sleep(_LET_GO_SECONDS)  # masks of others wait for the automata's lock
         return job
 
-    def _is_ready(self, message: Call | ErrandCall | Adapter) -> bool:
-        """Return whether it has no pictures or sounds to prepare, or these are prepared."""
-        if not isinstance(message, Call) or not _has_media(message):
-            return True
-        last = self._prompts.get(message.caller)
-        is_known = last is not None and last[0] == message.prompt
-        return is_known or self._given_up.get(message.id) is False
-
-    def _may_see(self, owner: str | None) -> bool:
-        """Return whether pictures of an owner may be prepared: each takes 20 MB in some models,
-        until its outputs end."""
-        owners = [*self._sees.values()]
-        return len(owners) < OPEN_AT_REST or owner not in owners
-
-    def _compiles(self, message: Call | ErrandCall | Adapter) -> bool:
+    def _compiles(self, asked: _Asked) -> bool:
         """Return whether preparing it means compiling a type."""
-        return (
-            isinstance(message, Call)
-            and message.type_key not in self._tasks
-            and self._given_up.get(message.id) is not False
-        )
+        key = asked.message.type_key if isinstance(asked.message, Call) else None
+        return key is not None and key not in self._tasks and not asked.is_dropped
 
     def _is_heavy(self, owner: str | None) -> bool:
         """Return whether the outputs of an owner have large automata."""
         with self._lock:
-            jobs = [job for job in self._jobs.values() if job.owner == owner]
-        return bool(heavy(jobs))
+            jobs = [asked.job for asked in self._asked.values() if asked.owner == owner]
+        return bool(heavy(job for job in jobs if job is not None))
 
-    def _adapter(self, message: Adapter) -> Exception | None:
-        try:
-            if message.path is None:
-                self._model.unload_adapter(message.name)
-            else:
-                self._model.load_adapter(message.path, message.name)
-        except Exception as error:
-            return _portable(error, f"Adapter {message.name!r}")
-        return None
-
-    def _prepare(self, message: Call | ErrandCall) -> Job | WorkJob | None:
+    def _prepare(self, asked: _Asked) -> Job | WorkJob | None:
         """Return the job of a call; None if it has ended already."""
-        if self._given_up.get(message.id) is False:
-            self._forget(message.id)
+        message = asked.message
+        if asked.is_dropped:
+            self._forget(asked)
             return None
         try:
-            job = self._job(message) if isinstance(message, Call) else self._work_job(message)
+            if isinstance(message, Call):
+                job: Job | WorkJob | None = self._job(asked, message)
+            else:
+                job = self._work_job(asked, message)
         except Exception as error:
-            self._end(message.id, None, _portable(error, "The call cannot be prepared"))
+            self._end(asked, None, _portable(error, "The call cannot be prepared"))
             return None
         if job is None:
             return None
         with self._lock:
-            self._jobs[message.id] = job
-            is_given_up = message.id in self._given_up
-        if is_given_up:
+            asked.job = job
+        if asked.is_given_up:
             job.cancel()
         return job
 
-    def _work_job(self, message: ErrandCall) -> WorkJob:
+    def _work_job(self, asked: _Asked, message: ErrandCall) -> WorkJob:
         """Return the job of an errand."""
 
         def on_end(result: Any, error: Exception | None) -> None:
             failed = None if error is None else _portable(error, "The call has failed")
-            self._end(message.id, result, failed)
+            self._end(asked, result, failed)
 
-        arrived = time.perf_counter()
         work = pickle.loads(message.errand)(self._model)
-        return WorkJob(work, on_end, message.caller, message.timeout, arrived, owner=message.owner)
+        return WorkJob(
+            work, on_end, message.caller, message.timeout, asked.arrived, owner=message.owner
+        )
 
-    def _job(self, message: Call) -> Job | None:
+    def _job(self, asked: _Asked, message: Call) -> Job | None:
         """Return the job of an output; None if its type is missing."""
-        arrived = time.perf_counter()
         task = self._task(message)
         if task is None:
-            self._forget(message.id)
+            self._forget(asked)
             self._send(TypeWanted(message.id))
             return None
-        checks = self._checks_of(message, task)
-        run = task.run(self._prepared(task, message), message.search, message.index, checks)
-        run.count_time_from(arrived)
-        call = _Call(self, message, run, arrived)
+        checks = asked.checks = self._checks_of(message, task)
+        prepared = self._prepared(task, asked.prompt, message.search)
+        run = task.run(prepared, message.search, message.index, checks)
+        run.count_time_from(asked.arrived)
+        output = _Output(self, asked, message, run)
         forces = task.constraint is not None and message.search.forced
         batch_size = message.search.batch_size
         if message.search.seed is not None and batch_size is None:
@@ -433,8 +425,8 @@ class _Worker:
             batch_size = 1  # rows of a batch cannot be rewound
         return Job(
             run,
-            call.on_chunks,
-            call.on_end,
+            output.on_chunks,
+            output.on_end,
             caller=message.caller,
             kind=message.type_key if forces else None,
             batch_size=batch_size,
@@ -446,33 +438,24 @@ class _Worker:
         """Return the checks of a call, which run in the parent."""
         if message.checks is None or task.constraint is None:
             return None
-        checks = AskedChecks(
+        return AskedChecks(
             task.constraint.output.name,
             self._send,
             message.id,
             is_json=message.checks == "json",
             streams_text=message.wants_chunks,
         )
-        with self._lock:
-            self._checks[message.id] = checks
-        return checks
 
-    def _prepared(self, task: Task, message: Call) -> Prepared:
-        """Return the prompt tokens of a call, computed once for all its outputs."""
-        last = self._prompts.get(message.caller)
-        if last is None or last[0] != message.prompt:
-            last = None
-            self._prompts.pop(message.caller, None)
-            prepared: Prepared | StructgenError
+    def _prepared(self, task: Task, prompt: _Prompt, search: SearchOptions) -> Prepared:
+        """Return the tokens of a prompt, computed once for all its outputs."""
+        if prompt.prepared is None:
             try:
-                prepared = task.prepare(message.prompt, message.search)
+                prompt.prepared = task.prepare(prompt.content, search)
             except StructgenError as error:
-                prepared = error
-            last = self._prompts[message.caller] = message.prompt, prepared
-        prepared = last[1]
-        if isinstance(prepared, StructgenError):
-            raise prepared
-        return prepared
+                prompt.prepared = error
+        if isinstance(prompt.prepared, StructgenError):
+            raise prompt.prepared
+        return prompt.prepared
 
     def _task(self, message: Call) -> Task | None:
         """Return the `Task` of a call; None if its type is missing here."""
@@ -504,43 +487,100 @@ class _Worker:
 
     # -- what it hears ----------------------------------------------------------------------
 
-    def _follow(self, call_id: int, job: WorkJob, *, is_over: bool) -> None:
+    def _follow(self, asked: _Asked, job: WorkJob, *, is_over: bool) -> None:
         """Finish a call whose output is made; passes of others run in between."""
         with self._lock:
-            self._jobs[call_id] = job
+            asked.job = job
             if is_over:
                 job.cancel()
         self._scheduler.submit([job])
 
-    def _end(self, call_id: int, result: Any, error: Exception | None) -> None:
-        self._forget(call_id)
+    def _end(self, asked: _Asked, result: Any, error: Exception | None) -> None:
+        self._forget(asked)
         try:
-            self._send(Ended(call_id, result, error))
+            self._send(Ended(asked.id, result, error))
         except Exception as failure:  # ends this call, and not the process with all others
-            self._send(Ended(call_id, None, _portable(failure, "The result cannot be sent")))
+            self._send(Ended(asked.id, None, _portable(failure, "The result cannot be sent")))
 
-    def _forget(self, call_id: int) -> None:
+    def _forget(self, asked: _Asked) -> None:
+        prompt = asked.prompt
         with self._lock:
-            self._jobs.pop(call_id, None)
-            self._checks.pop(call_id, None)
-            self._given_up.pop(call_id, None)
-            caller = self._callers.pop(call_id, None)
-            if caller is not None:
-                self._n_calls[caller] -= 1
-                if not self._n_calls[caller]:
-                    for kept in (self._n_calls, self._prompts, self._sees):
-                        kept.pop(caller, None)
+            asked.job = None  # which refers to it
+            if self._asked.pop(asked.id, None) is None:
+                return
+            prompt.n_calls -= 1
+            if not prompt.n_calls:
+                self._prompts.pop(prompt.id, None)
+                if prompt.begun is not None:
+                    self._pictured.remove(prompt)
 
 
 @final
-class _Call:
-    """A running call."""
+class _Prompt:
+    """A prompt, while calls with it are not over.
 
-    def __init__(self, worker: _Worker, message: Call, run: Run, arrived: float) -> None:
+    Attributes:
+        id: its number; None: an errand has no prompt.
+        owner: the owner of its calls.
+        content: the prompt itself.
+        has_media: whether it has pictures or sounds.
+        begun: the preparation of these, in a thread of its own.
+        prepared: its tokens, or why there are none.
+        n_calls: how many calls with it are not over.
+    """
+
+    def __init__(self, message: Call | ErrandCall) -> None:
+        self.id = message.prompt_id if isinstance(message, Call) else None
+        self.owner = message.owner
+        self.content = message.prompt if isinstance(message, Call) else None
+        self.has_media = isinstance(self.content, list) and bool(chat.media_of(self.content))
+        self.begun: Begun | None = None
+        self.prepared: Prepared | StructgenError | None = None
+        self.n_calls = 0
+
+
+@final
+class _Asked:
+    """A call, from its arrival to its end.
+
+    Attributes:
+        message: the call, without its prompt.
+        prompt: its prompt.
+        id: its number.
+        owner: its owner.
+        arrived: when it arrived, by `time.perf_counter`.
+        job: the call as the scheduler has it, after it was prepared.
+        checks: its checks, if they run in the parent.
+        is_given_up: whether it was cancelled.
+        is_dropped: whether it was cancelled, and nobody waits for its end.
+    """
+
+    def __init__(self, message: Call | ErrandCall, prompt: _Prompt) -> None:
+        self.message = message
+        self.prompt = prompt
+        self.id = message.id
+        self.owner = message.owner
+        self.arrived = time.perf_counter()
+        self.job: Job | WorkJob | None = None
+        self.checks: AskedChecks | None = None
+        self.is_given_up = self.is_dropped = False
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether no pictures or sounds are left to prepare."""
+        prompt = self.prompt
+        return not prompt.has_media or prompt.prepared is not None or self.is_dropped
+
+
+@final
+class _Output:
+    """A running call for an output."""
+
+    def __init__(self, worker: _Worker, asked: _Asked, message: Call, run: Run) -> None:
         self._worker = worker
+        self._asked = asked
         self._message = message
         self._run = run
-        self._arrived = arrived
         self._first: float | None = None
 
     def on_chunks(self, chunks: list[Chunk]) -> None:
@@ -572,21 +612,21 @@ class _Call:
             self._send(made, failed)
 
         limit = message.search.timeout
-        job = WorkJob(made.checking_sure(), sure, message.caller, limit, self._arrived)
+        job = WorkJob(made.checking_sure(), sure, message.caller, limit, self._asked.arrived)
         job.owner = message.owner
-        self._worker._follow(message.id, job, is_over=run.is_interrupted)
+        self._worker._follow(self._asked, job, is_over=run.is_interrupted)
 
     def _send(self, result: GenerationResult[Any] | None, error: Exception | None) -> None:
         try:
             if result is not None:
-                first = None if self._first is None else self._first - self._arrived
-                took = time.perf_counter() - self._arrived
+                first = None if self._first is None else self._first - self._asked.arrived
+                took = time.perf_counter() - self._asked.arrived
                 result = self._without_scores(replace(result, timings=Timings(first, took)))
         except Exception as failure:  # ends this call, and not the process with all others
             result, error = None, failure
         if error is not None:
             error = _portable(error, "The output cannot be generated")
-        self._worker._end(self._message.id, result, error)
+        self._worker._end(self._asked, result, error)
 
     def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
         """Send the log probabilities and steps of a result first, in parts; return the rest."""
@@ -598,11 +638,6 @@ class _Call:
             for steps in _parts(result.trace.steps, max(search.top_logprobs, TOP)):
                 send(Scores(id_, steps=steps))
         return result.completed((), (), None)
-
-
-def _has_media(message: Call | ErrandCall | Adapter) -> bool:
-    prompt = getattr(message, "prompt", None)
-    return isinstance(prompt, list) and bool(chat.media_of(prompt))
 
 
 def _parts(whole: Sequence[T], n_top: int) -> Iterator[Sequence[T]]:

@@ -330,11 +330,10 @@ def test_a_prompt_that_is_too_long_is_not_sent_for_each_output(
 def test_a_prompt_that_is_refused_is_read_once_for_all_outputs() -> None:
     # 200,000 tokens took 0.4 s, for each of 16 outputs, in which nothing of others' was prepared.
     worker: Any = object.__new__(_Worker)
-    worker._prompts = {}
-    task = Mock(prepare=Mock(side_effect=PromptError("too long")))
+    task, prompt = Mock(prepare=Mock(side_effect=PromptError("too long"))), Mock(prepared=None)
     for _ in range(3):
         with pytest.raises(PromptError, match="too long"):
-            worker._prepared(task, Mock(caller=1, prompt="the"))
+            worker._prepared(task, prompt, Mock())
     assert task.prepare.call_count == 1
 
 

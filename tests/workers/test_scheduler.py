@@ -34,9 +34,9 @@ from structgen.types import Cfg, Regex
 from structgen.workers import Job, Scheduler, WorkJob
 from structgen.workers import scheduler as scheduler_module
 from structgen.workers import worker as worker_module
-from structgen.workers.protocol import Adapter, Call, ErrandCall, Frames, packed
-from structgen.workers.scheduler import heavy
-from structgen.workers.worker import _Call, _Worker
+from structgen.workers.protocol import Call, Cancel, ErrandCall, Frames, packed
+from structgen.workers.scheduler import OPEN_AT_REST, heavy
+from structgen.workers.worker import _Asked, _Output, _Prompt, _Worker
 
 
 class Counting(FakeModel):
@@ -113,6 +113,16 @@ class Office:
         for job in self.jobs.values():
             self.scheduler.cancel(job)
         self.finish()
+
+
+def asked(call: Call | ErrandCall) -> _Asked:
+    return _Asked(call, _Prompt(call))
+
+
+def output_of(number: int, prompt: Any = "a", owner: str | None = None, **its: Any) -> Call:
+    its = {"prompt_id": number, "type_key": b"", "search": SearchOptions(), **its}
+    rest: dict[str, Any] = {"lowered": None, "wants_chunks": False, "checks_sure": False}
+    return Call(number, 1, prompt=prompt, index=0, owner=owner, **its, **rest)
 
 
 @pytest.fixture(autouse=True)
@@ -820,7 +830,7 @@ def test_other_work_that_fails_as_it_is_closed_ends_alone() -> None:
 def test_a_result_that_cannot_be_sent_ends_its_call_alone() -> None:
     pipe = io.BytesIO()
     worker: Any = _Worker(Frames(io.BytesIO()), pipe)
-    worker._end(7, lambda: None, None)
+    worker._end(asked(ErrandCall(7, 0, b"", None)), lambda: None, None)
     ended = Frames(io.BytesIO(pipe.getvalue())).read()
     assert (ended.id, ended.result) == (7, None)
     assert "The result cannot be sent" in str(ended.error)
@@ -892,16 +902,16 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
     def prepare(call: ErrandCall) -> Any:
         told.append(str(call.owner))
         if call.owner == "one":
-            return "job"
+            return SimpleNamespace(owner="one")
         worker._arrived.put(None if next(left, None) is None else ask("many"))
-        return None if fails else "other"
+        return None if fails else SimpleNamespace(owner="many")
 
-    def ask(owner: str) -> ErrandCall:
-        return ErrandCall(0, 0, b"", None, owner)
+    def ask(owner: str) -> _Asked:
+        return asked(ErrandCall(0, 0, b"", None, owner))
 
     worker._prepare = prepare
     handed = SimpleNamespace(
-        submit=lambda jobs: told.append("handed in" * ("job" in jobs)),
+        submit=lambda jobs: told.append("handed in" * any(job.owner == "one" for job in jobs)),
         charge=lambda *_: None,
         passed=0.0,
     )
@@ -915,10 +925,10 @@ def test_whoever_has_one_call_waits_for_one_of_another_to_be_prepared(fails: boo
 
 def test_a_result_that_cannot_be_told_ends_its_call_alone() -> None:
     out = io.BytesIO()
-    call = Call(1, 1, b"", None, "a", SearchOptions(trace=True), 0, False, False)
+    call = output_of(1, search=SearchOptions(trace=True))
     result = Generator(FakeModel("abc")).result("a", max_new_tokens=2)  # it has no trace
     run: Any = SimpleNamespace(result=result, is_interrupted=False)
-    _Call(_Worker(Frames(io.BytesIO()), out), call, run, 0.0).on_end(None)
+    _Output(_Worker(Frames(io.BytesIO()), out), asked(call), call, run).on_end(None)
     told = Frames(io.BytesIO(out.getvalue())).read()
     assert (told.id, told.result, type(told.error)) == (1, None, OptionError)
 
@@ -934,27 +944,10 @@ def test_a_long_prompt_holds_up_long_ones_alone() -> None:
         assert line.get() is None
 
 
-def test_an_output_has_its_own_prompt_while_another_thread_prepares() -> None:
-    """Comparing pictures lets the other thread go on, whose prompt was taken for this one."""
-    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
-
-    class Prompt(str):
-        def __eq__(self, other: object) -> bool:
-            assert prepared(2, "another's") == "another's"
-            return str.__eq__(self, other)
-
-    def prepared(caller: int, prompt: str) -> Any:
-        task: Any = SimpleNamespace(prepare=lambda prompt, search: f"{prompt}")
-        return worker._prepared(task, SimpleNamespace(caller=caller, prompt=prompt, search=None))
-
-    assert prepared(1, Prompt("one's")) == "one's"
-    assert prepared(1, "one's") == "one's"
-
-
 def test_pictures_wait_with_long_prompts() -> None:
     # Hostile ones take up to 7 s, in which no text of others was prepared.
     prompt = [{"role": "user", "content": (Image(png()),)}]
-    call = Call(1, 1, b"", None, prompt, SearchOptions(), 0, False, False)
+    call = output_of(1, prompt)
     sent = [call, ErrandCall(2, 0, b"a", None)]
     worker: Any = _Worker(Frames(io.BytesIO(b"".join(map(packed, sent)))), io.BytesIO())
     worker._scheduler = SimpleNamespace(wake=lambda: None)
@@ -966,18 +959,20 @@ def test_pictures_wait_with_long_prompts() -> None:
 
 def test_few_prompts_with_pictures_of_an_owner_are_prepared_and_each_once() -> None:
     """Sixty requests held 4 GB; and two owners' outputs decoded their pictures again and again."""
-    prompt = [{"role": "user", "content": (Image(png()),)}]
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
-    worker._frames.size = 0
     for number, owner in enumerate(["much"] * 12 + ["other"] * 2):
-        search, caller = SearchOptions(), number // 2
-        worker._take(Call(number, caller, b"", None, prompt, search, 0, False, False, owner=owner))
-    arrived, decoded, prepared = worker._long, [], []
-    task: Any = SimpleNamespace(prepare=lambda *_: decoded.append(1))
+        prompt = [{"role": f"{number // 2}", "content": (Image(png()),)}]
+        worker._take(output_of(number, prompt, owner, prompt_id=number // 2))
+    calls, arrived, decoded, prepared = [*worker._asked.values()], worker._long, [], []
     ended = iter([[0], [1], [2, 3], [4, 5]])
 
-    def prepare(call: Call) -> None:
-        worker._prepared(task, call)
+    def decode(content: Any, search: Any) -> str:
+        decoded.append(1)
+        return str(content[0]["role"])
+
+    def prepare(call: Any) -> None:
+        task: Any = SimpleNamespace(prepare=decode)
+        assert worker._prepared(task, call.prompt, None) == f"{call.id // 2}"
         prepared.append(call.id)
 
     def get(timeout: float | None) -> Any:
@@ -985,7 +980,7 @@ def test_few_prompts_with_pictures_of_an_owner_are_prepared_and_each_once() -> N
         if arrived.empty() and worker._is_prepared.is_set():
             told.append((len(prepared), len(decoded)))
             for number in (over := next(ended, ())):
-                worker._end(number, None, None)
+                worker._end(calls[number], None, None)
             if not over:
                 return None
         return arrived.get(timeout=timeout)
@@ -997,9 +992,26 @@ def test_few_prompts_with_pictures_of_an_owner_are_prepared_and_each_once() -> N
     worker._prepare_all(SimpleNamespace(get=get, empty=arrived.empty))
     assert told == [(8, 4), (8, 4), (10, 5), (12, 6), (14, 7)]
     for number in range(6, 14):
-        worker._end(number, None, None)
-    kept = (worker._callers, worker._n_calls, worker._prompts, worker._sees)
-    assert kept == ({}, {}, {}, {})
+        worker._end(calls[number], None, None)
+    assert (worker._asked, worker._prompts, worker._pictured) == ({}, {}, [])
+
+
+def test_prompts_with_pictures_that_have_their_place_wait_for_no_other() -> None:
+    """Each output of several whose type was no longer known waited for all others to end."""
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
+    for number in range(2 * OPEN_AT_REST):
+        worker._take(output_of(number, prompt, prompt_id=number % OPEN_AT_REST))
+    looks = [*range(1000)]
+
+    def get(timeout: float | None) -> Any:
+        looks.pop()
+        return worker._long.get(timeout=timeout) if worker._asked else None
+
+    worker._prepare = worker._forget  # the process wants the type
+    worker._compiles = lambda _: False
+    worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
+    worker._prepare_all(SimpleNamespace(get=get, empty=worker._long.empty))
 
 
 def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
@@ -1020,8 +1032,7 @@ def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
     worker._scheduler = SimpleNamespace(submit=lambda jobs: None, charge=charge, passed=0.0)
     worker._compiles = lambda message: False
     for owner, given in (("pictures", prompt), ("text", "a")):
-        call = Call(1, 1, b"", None, given, SearchOptions(), 0, False, False, owner=owner)
-        worker._long.put(call)
+        worker._long.put(asked(output_of(1, given, owner)))
     worker._prepare_all(worker._long)
     assert charged["text"] < 0.05 <= charged["pictures"]
 
@@ -1046,13 +1057,15 @@ def test_pictures_of_two_owners_do_not_wait_for_each_other() -> None:
     worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
     for number, owner in enumerate(["slow", "slow", "other", "other"]):
         search = SearchOptions()
-        worker._long.put(Call(number, 1, b"", None, prompt, search, 0, False, False, owner=owner))
+        worker._take(
+            Call(number, 1, number, b"", None, prompt, search, 0, False, False, owner=owner)
+        )
     worker._prepare_all(worker._long)
     assert told[:2] == [(3, False), (0, True)]
 
 
-@pytest.mark.parametrize("job", [None, "job"])
-def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) -> None:
+@pytest.mark.parametrize("job", [None, SimpleNamespace(owner="many")])
+def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: Any) -> None:
     """Not behind the other's second one, which has been there: a picture takes seconds."""
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
     told: list[str] = []
@@ -1060,7 +1073,7 @@ def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) 
     def prepare(call: ErrandCall) -> Any:
         told.append(str(call.owner))
         if len(told) == 1:
-            worker._arrived.put(ErrandCall(0, 0, b"", None, "one"))
+            worker._arrived.put(asked(ErrandCall(0, 0, b"", None, "one")))
         elif len(told) == 2:
             worker._arrived.put(None)
         return job
@@ -1069,7 +1082,7 @@ def test_who_comes_while_a_call_of_another_is_prepared_is_next(job: str | None) 
     nothing = {"submit": lambda jobs: None, "charge": lambda *_: None}
     worker._scheduler = SimpleNamespace(**nothing, passed=0.0)
     for _ in range(3):
-        worker._arrived.put(ErrandCall(0, 0, b"", None, "many"))
+        worker._arrived.put(asked(ErrandCall(0, 0, b"", None, "many")))
     worker._prepare_all(worker._arrived)
     assert told == ["many", "one"]
 
@@ -1102,7 +1115,7 @@ def test_nothing_is_compiled_for_who_is_ahead_or_heavy_and_others_are_prepared_m
     if why == "heavy":
         worker._is_heavy = waits
     for owner in ("many", "other"):
-        worker._arrived.put(ErrandCall(0, 0, b"", None, owner))
+        worker._arrived.put(asked(ErrandCall(0, 0, b"", None, owner)))
     worker._prepare_all(worker._arrived)
     assert told == ["other", "many"]
 
@@ -1137,32 +1150,20 @@ def test_nothing_is_compiled_for_an_owner_whose_outputs_have_large_automata(
         cursor = compile_constraint(Regex(pattern), Counting().vocabulary).start()
         progress = SimpleNamespace(cursor=cursor)
         run: Any = SimpleNamespace(part=SimpleNamespace(progress=progress))
-        worker._jobs[number] = Job(run, lambda _: None, lambda *_: None, owner="much")
-    call = Call(1, 1, b"type", None, "a", SearchOptions(), 0, False, False, owner="much")
+        call = Call(
+            number, 1, 1, b"type", None, "a", SearchOptions(), 0, False, False, owner="much"
+        )
+        worker._take(call)
+        one = worker._asked[number]
+        one.job = Job(run, lambda _: None, lambda *_: None, owner="much")
     assert worker._is_heavy("much")
     assert not worker._is_heavy("other")
-    assert worker._compiles(call)
-    worker._given_up[call.id] = False
-    assert not worker._compiles(call)  # ends without a compilation
+    assert worker._compiles(one)
+    one.job = worker._scheduler = SimpleNamespace(cancel=lambda job: None)
+    worker._cancel(Cancel(1, is_awaited=False))
+    assert not worker._compiles(one)  # ends without a compilation
     progress.cursor = None  # free text
     assert not worker._is_heavy("much")  # one automaton has a limit of its own
-
-
-def test_a_call_that_an_adapter_comes_after_begins_before_anything_else_comes() -> None:
-    worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
-    arrived = [ErrandCall(1, 0, b"", None), Adapter(2, "turned", None)]
-    told: list[Any] = []
-
-    def get(timeout: float | None = None) -> Any:
-        told.extend([] if arrived else ["waits"])
-        return arrived.pop(0) if arrived else None
-
-    worker._arrived = SimpleNamespace(get=get, empty=lambda: not arrived)
-    worker._prepare = lambda message: "job"
-    worker._adapter = lambda message: None
-    worker._scheduler = SimpleNamespace(submit=told.extend, charge=lambda *_: None, passed=0.0)
-    worker._prepare_all(worker._arrived)
-    assert told == ["job", "waits"]
 
 
 def test_what_is_prepared_has_as_long_as_the_pass_before_it_took() -> None:
