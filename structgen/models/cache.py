@@ -313,7 +313,7 @@ def install(name: str, source: Path, origin: str, commit: str = "") -> Path:
 
 def nearest() -> Path:
     """Return the cache's folder, or the nearest existing folder above it."""
-    return next(folder for folder in (root(), *root().parents) if folder.exists())
+    return next(folder for folder in (root(), *root().parents) if os.path.exists(folder))
 
 
 def need_space(size: int) -> None:

@@ -660,11 +660,14 @@ def test_an_interruption_leaves_nothing(error, tmp_path, monkeypatch):
     assert [entry.name for entry in tmp_path.iterdir()] == ["tiny.gguf"]
 
 
-def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left"), OSError("48000 requested and 5632 written")]
+)
+def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch, error):
     path = tiny_gguf.write(tmp_path / "tiny.gguf")
 
     def full(self):
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise error
 
     monkeypatch.setattr(graph.GraphBuilder, "save", full)
     assert "the disk is full" in refused(path, tmp_path)

@@ -163,7 +163,8 @@ def test_a_cache_that_is_another_users(here, cache_folder, monkeypatch):
         return path
 
     monkeypatch.setattr(os, "listdir", lambda path=".": listdir(refused(path, str(cache_folder))))
-    for top in (f"{cache_folder}/", f"{cache_folder}/models/"):  # all of it, or in one of all
+    # The folder around it, all of it, or in one of all.
+    for top in (str(cache_folder), f"{cache_folder}/", f"{cache_folder}/models/"):
         monkeypatch.setattr(os, "stat", lambda path, top=top, **o: stat(refused(path, top), **o))
         found()
         assert not any(one.here for one in models.listing())

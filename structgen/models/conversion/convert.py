@@ -473,7 +473,7 @@ def _staged(target: Path) -> Iterator[Path]:
     except OSError as error:
         reason = (
             f"the disk is full ({shutil.disk_usage(target.parent).free // 10**6} MB free)"
-            if error.errno == errno.ENOSPC
+            if error.errno in (errno.ENOSPC, None)  # NumPy's has no number
             else str(error)
         )
         raise ConversionError(f"Cannot write the converted model to {target}: {reason}.") from error
