@@ -90,7 +90,7 @@ _PART = dict.fromkeys(FILES, _ANY) | _names(
     "num_draft_tokens independent_sampling sampled_proposal sampling_min_p sampling_temperature "
     "sampling_top_p selector_top_k audio_start_token_id codebook_size interleaved_n_audio "
     "interleaved_n_text num_codebooks text_end_token_id name data_type shape offset length kind "
-    "layer_ids state_capacity"
+    "layer_ids state_capacity enabled"
 )
 _PART |= dict.fromkeys(
     _names(
@@ -116,7 +116,10 @@ _CONFIG = {
     ),
     "engine": dict.fromkeys(
         ("dynamic_batching", "static_batching"),
-        _names("block_size num_blocks gpu_utilization_factor max_batch_size max_scheduled_tokens"),
+        _names(
+            "block_size num_blocks gpu_utilization_factor max_batch_size max_scheduled_tokens "
+            "prefix_caching"
+        ),
     ),
 }
 """All allowed settings, by place: those of ONNX Runtime GenAI's model builder and published folders

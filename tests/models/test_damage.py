@@ -265,7 +265,8 @@ def test_what_published_folders_set_is_accepted(folder, part):
         **{"bot_token_id": 7, "eot_token_id": 8},
     }
     config["search"] = {"do_sample": False, "num_beams": 1, "chunk_size": 2048, "top_k": 50}
-    config["engine"] = {"dynamic_batching": {"block_size": 256, "max_batch_size": 4}}
+    config["engine"] = {"dynamic_batching": {"block_size": 256, "prefix_caching": False}}
+    config["model"]["mtp"] = {"enabled": True, "filename": "part.onnx", "num_hidden_layers": 1}
     (folder / "genai_config.json").write_text(json.dumps(config))
     assert damage.find(folder) == []
 
