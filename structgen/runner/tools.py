@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 from pydantic_core import to_json
 
-from structgen.errors import OptionError, OutputTypeError, ParseError
+from structgen.errors import OptionError, OutputTypeError, ParseError, let_go
 from structgen.types import Call, JsonSchema, lower
 from structgen.types.tools import Tool as ToolDefinition
 from structgen.types.tools import read_tools
@@ -222,6 +222,7 @@ class Tool:
         except Exception as error:
             wrong = await self.problem(error, limit, is_check=checked is None)
             detail = error.detail if isinstance(error, ToolFailure) else None
+            let_go(error)  # an MCP server's wrong answer is 60 MB, and calls refer to their errors
         else:
             reply, cut = shown(text, longest)
             return ToolOutcome(reply, result, None, time.perf_counter() - started, checked, cut)
