@@ -148,7 +148,8 @@ def _tried(asked: Mapping[str, Any]) -> str | None:
     tested."""
     if getattr(sys, "frozen", False) or not sys.executable:
         return None  # there is no interpreter to start
-    given = {**asked, "paths": sys.path, "seconds": CPU_SECONDS}
+    limits = {"RLIMIT_CORE": 0, "RLIMIT_CPU": CPU_SECONDS, "RLIMIT_AS": _BYTES}
+    given = {**asked, "paths": sys.path, "limits": limits}
     try:
         process = subprocess.run(
             [sys.executable, "-I", __file__],
@@ -241,16 +242,11 @@ def _main() -> None:
     if "file" not in given:
         import onnxruntime_genai as og
 
-    try:
+    with contextlib.suppress(ImportError):  # Windows
         import resource
-    except ImportError:
-        pass  # Windows
-    else:
-        for kind, most in (
-            (resource.RLIMIT_CORE, 0),
-            (resource.RLIMIT_CPU, given["seconds"]),
-            (resource.RLIMIT_AS, _BYTES),
-        ):
+
+        for name, most in given["limits"].items():
+            kind = getattr(resource, name)
             hard = resource.getrlimit(kind)[1]
             resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
     sys.stdout.write(_BEGUN)

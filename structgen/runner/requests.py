@@ -38,7 +38,7 @@ from structgen.decisions import Debias
 from structgen.errors import OptionError, PromptError, RequestError
 from structgen.media import Audio, Image, openai_part, part
 from structgen.options import FIELDS, OPTIONS
-from structgen.storage.user_folder import n_values
+from structgen.storage.user_folder import NUL, n_values
 
 from .fields import (
     MAX_VALUES,
@@ -243,14 +243,12 @@ class Message(Strictly):
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 """What no prompt can contain: NUL and lone surrogates."""
 
-_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")  # as in JSON
-
 
 def _arguments(text: str) -> Any:
     """Return arguments as chat templates expect them: as a value if they are JSON. A NUL, which no
     prompt can contain, is replaced as in results of tools."""
     try:
-        return json.loads(_NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text)
+        return json.loads(NUL.sub(r"\1\\ufffd", text) if "\\u0000" in text else text)
     except ValueError:
         return text
 

@@ -1,13 +1,12 @@
 """An HTTP server of OpenAI's API, over a `structgen.Runner`.
 
 In reading order: `settings` (from flags, environment and a file), `errors` (in the form that
-clients expect), `wire` (bytes to JSON, JSON to requests of the Runner), `forms` (bodies with
-files), `pictures` (downloads from allowed hosts), `gateway` (the layer around all endpoints),
-`exchange` (work and streams that end when their client disconnects), `shapes` (bodies and answers),
-`items` and `store` (the Responses API), `openapi` (the document behind ``/docs``), `batches` (files
-and batches), `routes` (the endpoints), `app` (the application), `serving` (uvicorn) and
-`request_files` (OpenAI's batch files, without a server). `structgen.runner` makes the answers; this
-folder is only HTTP.
+clients expect), `wire` (bodies to requests of the Runner), `pictures` (downloads from allowed
+hosts), `gateway` (the layer around all endpoints), `exchange` (work and streams that end when their
+client disconnects), `shapes` (bodies and answers), `items` and `store` (the Responses API),
+`openapi` (the document behind ``/docs``), `batches` (files and batches), `routes` (the endpoints),
+`app` (the application), `serving` (uvicorn) and `request_files` (OpenAI's batch files, without a
+server). `structgen.runner` makes the answers; this folder is only HTTP.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import errno
 import functools
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -145,6 +146,10 @@ memory."""
 
 MOST_OF_TOKENIZER = 10_000_000
 """The most values of a ``tokenizer.json``; the largest have about two million."""
+
+
+NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+"""A NUL in JSON, with the escaped backslashes before it."""
 
 
 def n_values(data: str | bytes) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import structgen
-from structgen.cli import commands, vector_files
+from structgen.cli import commands, embeddings
 from structgen.errors import OptionError
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "models"))
@@ -116,7 +116,7 @@ def test_search_uses_vectors_that_embed_wrote(run, texts, model, tmp_path, kind)
     file = tmp_path / f"vectors.{kind}"
     assert run("embed", texts, "--to", file)[0] == 0
     assert run("search", "a b", file) == (0, shown(model, "a b"), "")
-    assert vector_files.texts_in(str(file)).texts == LINES
+    assert embeddings.texts_in(str(file)).texts == LINES
     code, _, err = run("search", "a b", file, "--dimensions", 3)
     assert code == 1
     assert "have 8 numbers, but that of the query has 3" in err
@@ -133,9 +133,9 @@ def test_a_parquet_file_that_says_a_text_many_times(tmp_path, monkeypatch):
     file = tmp_path / "bomb.parquet"
     pyarrow.parquet.write_table(pyarrow.table({"text": long}), file, store_schema=False)
     assert file.stat().st_size < 10_000
-    monkeypatch.setattr(vector_files, "MOST_BYTES", 10_000_000)
+    monkeypatch.setattr(embeddings, "MOST_BYTES", 10_000_000)
     with pytest.raises(OptionError, match="more than 10,000,000 bytes of texts"):
-        vector_files.texts_in(str(file))
+        embeddings.texts_in(str(file))
 
 
 @needs_pyarrow
@@ -146,7 +146,7 @@ def test_other_columns_of_a_parquet_file_are_not_read(tmp_path):
     file = tmp_path / "texts.parquet"
     late = pyarrow.array([2**62], pyarrow.timestamp("us"))  # beyond Python's dates
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "when": late}), file)
-    assert vector_files.texts_in(str(file)).texts == ["a"]
+    assert embeddings.texts_in(str(file)).texts == ["a"]
 
 
 @needs_pyarrow
@@ -158,7 +158,7 @@ def test_parquet_says_which_model_it_is_from(run, texts, tmp_path):
     assert run("embed", texts, "--to", file)[0] == 0
     table = pyarrow.parquet.read_table(file)
     assert table["text"].to_pylist() == LINES
-    other = table.replace_schema_metadata({vector_files._MODEL: b"another"})
+    other = table.replace_schema_metadata({embeddings._MODEL_KEY: b"another"})
     pyarrow.parquet.write_table(other, file)
     code, _, err = run("search", "a", file)
     assert code == 1
@@ -255,7 +255,7 @@ def test_a_file_is_written_whole_or_stays_as_it_was(run, texts, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(vector_files, "write", full)
+        patch.setattr(embeddings, "_write", full)
         code, _, err = run("embed", texts, "--to", to)
     assert code != 0
     assert "No space left on device" in err

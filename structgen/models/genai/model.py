@@ -25,7 +25,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -64,7 +63,7 @@ from structgen.models.loading import in_short
 from structgen.models.progress import Progress, late
 from structgen.options import Real, Word
 from structgen.sampling import Logits, TokenIds
-from structgen.storage.user_folder import inside
+from structgen.storage.user_folder import NUL, inside
 from structgen.vocabulary import Vocabulary
 
 from . import runtime
@@ -142,10 +141,6 @@ def _named(media: Sequence[Media]) -> str:
 # the likeliest. Settings of the second kind that a version lacks cannot be reset.
 _SETTINGS = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 _LIKELIEST = {"repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0}
-
-
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""A NUL as written in JSON."""
 
 
 def _after_nul(what: str) -> PromptError:
@@ -281,7 +276,7 @@ class TextModel:
         try:
             chat = json.dumps(list(messages), ensure_ascii=False)
             for what, text in (("A message", chat), ("A tool", given.get("tools", ""))):
-                if "\\u0000" in text and _NUL.search(text):
+                if "\\u0000" in text and NUL.search(text):
                     raise _after_nul(what)
             return str(self._apply(chat, add_generation_prompt=True, **given))
         except (RuntimeError, TypeError, ValueError) as error:

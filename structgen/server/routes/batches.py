@@ -15,12 +15,11 @@ from starlette.types import Message, Receive, Scope, Send
 from ..batches import ENDPOINTS, Batches, Files, listed, none
 from ..errors import ApiError
 from ..exchange import sent
-from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers, body
 from ..settings import Settings
 from ..shapes import BatchAnswer, BatchList, Body, Deleted, FileAnswer, FileList, Metadata
-from ..wire import aside, json_object, read, refused
+from ..wire import aside, check_form, fields_of, form_schema, json_object, read, refused
 
 router = APIRouter(tags=["batches"])
 

@@ -15,11 +15,10 @@ from structgen.runner import TranscriptionRequest, TranscriptionResponse
 
 from ..errors import api_error
 from ..exchange import EventStream, answered, begun, event, sent, settings_of
-from ..forms import check_form, fields_of, form_schema
 from ..gateway import Bodies
 from ..openapi import answers
 from ..settings import Settings
-from ..wire import aside, refused
+from ..wire import aside, check_form, fields_of, form_schema, refused
 from .text import runner_of
 
 router = APIRouter(tags=["sounds"])
