@@ -861,9 +861,21 @@ def test_vectors_of_very_many_numbers_are_refused(tmp_path, monkeypatch, output)
     """512 texts took 4.6 GB of the server's memory."""
     made = load_embedder(tiny.folder(tmp_path, outputs=(output,)))
     assert made.embed("a").shape == (1, tiny.WIDTH)
-    monkeypatch.setattr(pooling, "_WIDEST", tiny.WIDTH - 1)
+    monkeypatch.setattr(pooling, "WIDEST", tiny.WIDTH - 1)
     with pytest.raises(ModelError, match="vectors with 8 numbers; the limit is 7"):
         made.embed("a")
+
+
+def test_a_width_that_no_vector_has_is_not_believed(tmp_path):
+    """Each call was a ValueError of NumPy: "array is too big"."""
+    tiny.tokenizer(tmp_path)
+    ids, op = tiny.value("input_ids", ir.DataType.INT64, ["batch", "tokens"]), tiny.Builder()
+    made = tiny.output(
+        op("Cast", ids, to=ir.DataType.FLOAT), "embeddings", ir.DataType.FLOAT, ["batch", 1 << 62]
+    )
+    op.save(tmp_path / "model.onnx", [ids], [made])
+    loaded = load_embedder(tmp_path)
+    assert (loaded.dimensions, loaded.embed("a").shape) == (None, (1, 3))
 
 
 def test_a_graph_of_texts_that_gives_texts(tmp_path):

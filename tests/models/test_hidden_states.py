@@ -49,7 +49,7 @@ def test_vectors_are_those_of_a_float32_pass(model, gguf, pooling):
 
 
 def test_vectors_of_very_many_numbers_are_refused(model, monkeypatch):
-    monkeypatch.setattr("structgen.models.embedding.pooling._WIDEST", tiny_gguf.HIDDEN - 1)
+    monkeypatch.setattr("structgen.models.embedding.pooling.WIDEST", tiny_gguf.HIDDEN - 1)
     with pytest.raises(ModelError, match="vectors with 64 numbers; the limit is 63"):
         model.embed("a")
 

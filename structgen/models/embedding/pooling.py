@@ -18,7 +18,7 @@ from structgen.options import Whole, Word
 FloatArray = npt.NDArray[np.float32]
 Pooling = Literal["mean", "cls", "last"]
 
-_WIDEST = 16_384
+WIDEST = 16_384
 """Most numbers of a vector: published models have up to a quarter of it. A request's vectors are in
 the caller's memory, whatever the limits of the graph's process."""
 
@@ -41,9 +41,9 @@ def checked(vectors: FloatArray, model: object) -> FloatArray:
     Raises:
         ModelError: they are not. ``model`` is its name or file in the message.
     """
-    if (width := vectors[0].size) > _WIDEST:
+    if (width := vectors[0].size) > WIDEST:
         raise ModelError(
-            f"The model returns vectors with {width:,} numbers; the limit is {_WIDEST:,}."
+            f"The model returns vectors with {width:,} numbers; the limit is {WIDEST:,}."
         )
     if not np.isfinite(vectors).all():
         raise ModelError(

@@ -34,7 +34,7 @@ import onnxruntime as ort  # type: ignore[import-untyped]
 from structgen.errors import ModelError
 from structgen.models.loading import in_short, read_options, remedy, runtime_names
 
-from .pooling import FloatArray, Pooling, checked, pool, weights
+from .pooling import WIDEST, FloatArray, Pooling, checked, pool, weights
 from .tokens import Tokens
 
 _BOUND = ("cuda", "dml")
@@ -222,7 +222,8 @@ class Graph:
         output, self.kind = self._choose(wants_tokens)
         self._output = output.name
         last = output.shape[-1] if output.shape else None
-        self.width: int | None = last if isinstance(last, int) and self.kind != "score" else None
+        is_width = isinstance(last, int) and 0 < last <= WIDEST and self.kind != "score"
+        self.width: int | None = last if is_width else None  # others are refused when it runs
 
     def run(
         self, rows: Sequence[Tokens], pooling: Pooling, n_skipped: int = 0
