@@ -45,9 +45,10 @@ NAME = "execute_python"
 
 _CONFINED = Path(__file__).with_name("confined.py")
 _MOST_CODE = 100_000  # characters
-_HIDES = re.compile(  # emoji contain \u200d, and Persian \u200c
+_HIDES = re.compile(  # emoji contain \u200d and \ufe0f, and Persian \u200c
     r"[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-    r"|[\U000e0000-\U000e007f]|\r(?!\n)"
+    r"|[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0d\uffa0]"  # in names, too
+    r"|[\U000e0000-\U000e01ef]|\r(?!\n)"
 )
 _MOST_TEXT = 20_000  # characters of output that the model gets
 _MOST_OUTPUT = 1 << 20  # bytes of output after which the process is killed

@@ -98,7 +98,9 @@ def test_what_it_prints_last_is_read(here: CodeSession, monkeypatch: pytest.Monk
     assert told(here, code) == "first\nlast"
 
 
-@pytest.mark.parametrize("hides", [*"\r\b\x9b\u202e\u2066\u200f\u2028\u200b\U000e0041", "\x1b[2K"])
+@pytest.mark.parametrize(
+    "hides", [*"\r\b\x9b\u202e\u2066\u200f\u2028\u200b\u3164\ufe00\U000e0041", "\x1b[2K"]
+)
 def test_code_that_hides_from_who_approves_it_does_not_run(here: CodeSession, hides: str) -> None:
     """A terminal showed ``print(1)`` alone."""
     with pytest.raises(ToolFailure, match="can hide code"):
