@@ -15,18 +15,3 @@ from .machine import CfgMachine
 from .nonterminals import NonterminalAutomata
 from .places import TEXT_END, unpack
 from .terminals import Terminals
-
-__all__ = [
-    "MARK",
-    "TEXT_END",
-    "CfgFrame",
-    "CfgMachine",
-    "Lexer",
-    "LimitedLeaf",
-    "NamedTokenLeaf",
-    "NonterminalAutomata",
-    "Terminals",
-    "as_flags",
-    "spelling",
-    "unpack",
-]

@@ -14,23 +14,3 @@ from .machine import AnyText, Machine
 from .shared import AUTOMATA, FORMAT_AUTOMATA
 from .stacks import BOTTOM, DEAD, Stacks
 from .text_leaf import StringLeaf, TextLeaf, is_plain
-
-__all__ = [
-    "AUTOMATA",
-    "BOTTOM",
-    "DEAD",
-    "FORMAT_AUTOMATA",
-    "GROW",
-    "POP",
-    "Alternative",
-    "AnyText",
-    "Frame",
-    "Leaf",
-    "Machine",
-    "NeedsText",
-    "Stacks",
-    "StringLeaf",
-    "TextHistory",
-    "TextLeaf",
-    "is_plain",
-]

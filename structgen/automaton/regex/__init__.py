@@ -13,21 +13,3 @@ from .alphabet import NO_ATOM, Alphabet
 from .automaton import Names, Quoting, RegexAutomaton, StructuralHash, SymbolAutomaton, TokenHorizon
 from .encoding import ASCII_ONLY, GROUND, Escapes, JsonString, Utf8, may_escape
 from .quotes import passages_of
-
-__all__ = [
-    "ASCII_ONLY",
-    "GROUND",
-    "NO_ATOM",
-    "Alphabet",
-    "Escapes",
-    "JsonString",
-    "Names",
-    "Quoting",
-    "RegexAutomaton",
-    "StructuralHash",
-    "SymbolAutomaton",
-    "TokenHorizon",
-    "Utf8",
-    "may_escape",
-    "passages_of",
-]

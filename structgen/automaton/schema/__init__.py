@@ -14,5 +14,3 @@ from __future__ import annotations
 from . import evaluate
 from .conjunctions import types_of
 from .strings import StringReader
-
-__all__ = ["StringReader", "evaluate", "types_of"]

@@ -20,19 +20,3 @@ from .read import (
     locate,
     parse,
 )
-
-__all__ = [
-    "BYTE_ORDER_MARK",
-    "DIALECTS",
-    "EXTENSIONS",
-    "cache",
-    "check_dialect",
-    "definitions",
-    "dialect_of",
-    "embedded",
-    "is_decided",
-    "lark",
-    "library",
-    "locate",
-    "parse",
-]

@@ -11,16 +11,3 @@ from . import algebra, python, tree
 from .read import may_be_empty, parse_ecma, parse_python
 from .tree import alternate, complement, intersect
 from .unicode_sets import folded
-
-__all__ = [
-    "algebra",
-    "alternate",
-    "complement",
-    "folded",
-    "intersect",
-    "may_be_empty",
-    "parse_ecma",
-    "parse_python",
-    "python",
-    "tree",
-]
