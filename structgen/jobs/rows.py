@@ -28,7 +28,7 @@ from typing import Any, BinaryIO, TypeAlias
 from structgen import models
 from structgen.errors import OptionError, PromptError
 from structgen.storage import fork_safe
-from structgen.storage.user_folder import unique
+from structgen.storage.user_folder import NOT_UNDERSTOOD, unique, varint
 
 Row: TypeAlias = dict[str, Any]
 
@@ -42,15 +42,6 @@ _WITH_LENGTHS = {6: 1, 7: 2}  # encodings of pages that begin with such lists of
 _CODECS = {1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}
 _MOST_PARTS = 100_000  # columns of row groups: each takes 50 us and 4 kB
 _NOT_UTF8 = "it is not UTF-8. Convert the file, for example with iconv -f latin1 -t utf-8"
-_OF_DAMAGE = (
-    OSError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    RecursionError,
-)
 _CSV_LIMIT = fork_safe(threading.Lock())
 
 _KINDS = {
@@ -442,7 +433,7 @@ def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, sc
     for _ in range(_WITH_LENGTHS[encoding]):
         numbers = []
         for _ in range(4):  # values of a block, parts of it, lengths, the first of them
-            value, at = _whole(body, at)
+            value, at = varint(body, at, 32)
             numbers.append(value)
         in_block, n_parts, n, _ = numbers
         if not in_block or not n_parts or in_block % 128 or in_block % n_parts:
@@ -450,21 +441,10 @@ def _n_lengths(data: bytes | mmap, at: int, head: Any, page: Any, codec: int, sc
         if (most := max(most, n)) > 8 * _MOST_VALUES:
             break
         for left in range(n - 1, 0, -in_block):
-            _, at = _whole(body, at, 64)
+            _, at = varint(body, at)
             widths, at = body[at : at + n_parts], at + n_parts
             at += sum(widths[: -(-left * n_parts // in_block)]) * (in_block // n_parts) // 8
     return most
-
-
-def _whole(data: bytes | mmap, at: int, bits: int = 32) -> tuple[int, int]:
-    """Return the number at a place, with seven bits a byte, and its end."""
-    value = shift = 0
-    while (byte := data[at]) >= 128 and shift < 63:
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-    if (value := value | byte << shift) >> bits:
-        raise ValueError(f"it has numbers of more than {bits} bits")
-    return value, at + 1
 
 
 def _thrift(
@@ -478,7 +458,7 @@ def _thrift(
 
     def whole(bits: int = 32) -> int:
         nonlocal at
-        value, at = _whole(data, at, bits)
+        value, at = varint(data, at, bits)
         return value
 
     def one(kind: int) -> Any:
@@ -633,7 +613,7 @@ def _row(given: Any) -> Row | BadRow:
 def _readable(path: Path) -> Iterator[None]:
     try:
         yield
-    except (pyarrow().ArrowException, *_OF_DAMAGE) as error:
+    except (pyarrow().ArrowException, OSError, *NOT_UNDERSTOOD) as error:
         raise OptionError(f"{path} cannot be read as Parquet: {error}.") from None
 
 

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from structgen.storage.user_folder import LARGEST, WRONG, document, inside, unique
+from structgen.storage.user_folder import LARGEST, WRONG, document, inside, unique, varint
 
 from . import cache
 from .allowed import FILES, OTHER_TYPES, PORTS, STEPS, STEPS_IN, is_allowed, port_types, steps_wrong
@@ -463,15 +463,15 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
     is 0.
     """
     while at < end:
-        tag, at = _varint(data, at)
+        tag, at = varint(data, at)
         kind, length = tag & 7, 0
         number = (tag & 0xFFFFFFFF) >> 3  # as read by the runtime
         if kind == 0:
-            value, at = _varint(data, at)
+            value, at = varint(data, at)
             yield -number, value, value
             continue
         if kind == 2:
-            length, at = _varint(data, at)
+            length, at = varint(data, at)
         elif kind in (1, 5):
             length = 8 if kind == 1 else 4
         else:
@@ -480,19 +480,6 @@ def _fields(data: mmap.mmap, at: int, end: int) -> Iterator[tuple[int, int, int]
             raise ValueError("it has a truncated field")
         yield number if kind == 2 else 0, at, at + length
         at += length
-
-
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("it has a number with more than ten bytes")
 
 
 _WIDTHS = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 16: 2}

@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from mmap import mmap
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, BinaryIO
 
@@ -171,6 +172,21 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
     if n_values(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} values", str(file))
     return json.loads(data, **how)
+
+
+def varint(data: bytes | mmap, at: int, bits: int = 64) -> tuple[int, int]:
+    """Return the number at a place in a binary file, of seven bits a byte, and its end.
+
+    Raises:
+        IndexError, ValueError: the file ends within it, or it is too large.
+    """
+    value = shift = 0
+    while (byte := data[at]) >= 128 and shift < 63:
+        value |= (byte & 127) << shift
+        at, shift = at + 1, shift + 7
+    if (value := value | byte << shift) >> bits:
+        raise ValueError(f"it has numbers of more than {bits} bits")
+    return value, at + 1
 
 
 def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
