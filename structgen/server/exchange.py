@@ -88,8 +88,8 @@ async def written(request: Request, answer: Mapping[str, Any]) -> Response:
     """Write an answer as JSON, in the thread for large work, because it may repeat all that was
     sent."""
     now = dict(answer)  # other tasks use it meanwhile
-    text = await aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
-    return sent(request, text)
+    work = aside(request, lambda: json.dumps(now, ensure_ascii=False), is_large=True)
+    return sent(request, await answered(request, work))
 
 
 def sent(request: Request, text: str, kind: str = "application/json") -> Response:

@@ -486,6 +486,43 @@ def test_answers_that_are_not_read_count_as_bodies_do(idle: Runner) -> None:
     assert statuses == [200, 200, 200, 429, 429, 200, 200, 429, *[200] * 6]
 
 
+@pytest.mark.parametrize(
+    ("line", "query"), [("store", b""), ("bodies", b""), ("bodies", b"stream=true")]
+)
+def test_a_stored_answer_is_not_read_for_who_has_left(
+    idle: Runner, line: str, query: bytes
+) -> None:
+    """1,200 requests whose clients had gone kept the server busy for eleven minutes."""
+    app = create_app(idle, Settings(api_keys=("a",)))
+    goes_on, statuses = threading.Event(), []
+
+    async def receive() -> Any:
+        return arriving.pop() if arriving else {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        statuses.append(message)
+
+    arriving = [{"type": "http.request", "body": b"", "more_body": False}]
+    path = {"path": "/v1/responses/resp_a", "raw_path": b"", "query_string": query}
+    headers = [(b"authorization", b"Bearer a")]
+
+    async def main() -> bool:
+        made = {"id": "resp_a", "status": "completed", "output": []}
+        await app.state.store.put(Stored(made, [], [], owner_of("a")))
+        turns = app.state.store._turns if line == "store" else app.state.bodies
+        busy = asyncio.ensure_future(turns.do("b", goes_on.wait))
+        scope = {"type": "http", "method": "GET", **path, "headers": headers}
+        asking = asyncio.ensure_future(app(scope, receive, send))
+        await asyncio.wait({asking}, timeout=5)
+        is_over = asking.done()
+        goes_on.set()
+        await asyncio.gather(busy, asking)
+        return is_over
+
+    assert asyncio.run(main())
+    assert not statuses
+
+
 def test_a_key_has_so_many_requests_under_way(
     idle: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -565,7 +565,7 @@ async def _known(request: Request, id_: str) -> Stored | None:
     job = _jobs(request).get(id_, owner)
     if job is not None and job.task is not None and not (job.task.done() and job.is_kept):
         return job.stored
-    found = await _store(request).get(id_, owner)
+    found = await answered(request, _store(request).get(id_, owner))
     request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
         # Its server ended before it was done, and nobody continues it.
@@ -628,7 +628,7 @@ async def retrieve(response_id: str, request: Request) -> Any:
     job = _jobs(request).get(response_id, request.state.owner)
     if job is not None:
         return _followed(request, job.after(after))
-    events = await _all(request, Events(found.response).again())
+    events = await answered(request, _all(request, Events(found.response).again()))
 
     async def replayed() -> AsyncGenerator[bytes, None]:
         # Clients that followed it in smaller pieces get the end, too.
