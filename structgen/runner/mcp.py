@@ -77,7 +77,9 @@ _CLOSE_SECONDS = 5.0  # seconds to tell an HTTP server that a session has ended
 _MOST_TASKS = 2_000  # requests of its own, beside those of calls, that wait
 _LOOK_SECONDS = 1.0
 _LONGEST_LOG = 1 << 20  # characters of a line that is no message
-_LINES_KEPT = 10  # last lines of a server's standard error
+_LINES_KEPT = 10  # last lines of a server's standard error,
+_LAST_SECONDS = 0.2  # for which an error waits
+_CLOSED = "Connection closed"  # as `mcp` says it
 _LONGEST_LINE = 500  # characters that are kept of each line
 _END = "\0 the program has ended\n"  # the last line of its standard error
 _TOO_LONG = "an answer of more than {:,} bytes"
@@ -335,6 +337,8 @@ class Connection:
                 raise self._unreadable
             result = call.result()
         except Exception as error:
+            if str(error) == _CLOSED:
+                await asyncio.sleep(_LAST_SECONDS)
             raise self._tool_failure(f"failed during a call of {name}", error) from error
         finally:
             call.cancel()
@@ -461,7 +465,7 @@ def _lines_to(kept: deque[str]) -> Iterator[TextIO]:
             with contextlib.suppress(OSError):  # the program has written this itself
                 file.flush()
                 os.write(write, f"\n{_END}".encode())
-            thread.join(0.2)  # The error should have what was written last.
+            thread.join(_LAST_SECONDS)
 
 
 class _Pace:
