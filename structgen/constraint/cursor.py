@@ -907,9 +907,6 @@ def _n_bits(words: npt.NDArray[np.uint32]) -> int:
     return int.from_bytes(words.tobytes(), "little").bit_count()
 
 
-_ALL = np.uint32(0xFFFFFFFF)
-
-
 def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1) -> None:
     """Write the mask of each cursor into its row.
 
@@ -943,7 +940,7 @@ def fill_masks(cursors: Sequence[Cursor | None], out: Rows, *, threads: int = 1)
     errors: dict[object, Exception] = {}
     for i, cursor in enumerate(cursors):
         if cursor is None:
-            words[i] = _ALL
+            words[i] = 0xFFFFFFFF
             continue
         try:
             cursor.fill_row(words[i], None if rows is None else rows[i])

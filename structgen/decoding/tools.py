@@ -277,8 +277,6 @@ def with_text(model: Model, messages: _Messages, text: str) -> _Messages:
     return [system, *messages]
 
 
-_RESULT = "<tool_response>\n{}\n</tool_response>"
-
 _ALL = itertools.starmap(_Form, itertools.product((False, True), ("", None), (False, True)))
 _FORMS = sorted(_ALL, key=lambda form: form.is_named)
 
@@ -363,7 +361,7 @@ def _as_text(model: Model, messages: _Messages) -> _Messages:
     results: list[str] = []
     for place, message in enumerate(messages, 1):
         if message["role"] == "tool":
-            results.append(_RESULT.format(message["content"]))
+            results.append(f"<tool_response>\n{message['content']}\n</tool_response>")
             if place == len(messages) or messages[place]["role"] != "tool":
                 written.append({"role": "user", "content": "\n".join(results)})
                 results = []

@@ -29,8 +29,6 @@ _MAX_LISTED = 200
 
 _STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[([0-9]{1,9})\]")
 
-_CONTAINERS = frozenset(["object", "array"])
-
 _FEW = frozenset(["enum", "const", "maximum", "exclusiveMaximum"])
 """Keywords of values that are suggested."""
 
@@ -106,7 +104,7 @@ class _Judge:
         types = schema.get("type")
         types = {types} if isinstance(types, str) else set(types) if types else None
         if not steps:
-            return types is None or not types <= _CONTAINERS
+            return types is None or not types <= {"object", "array"}
         step, rest = steps[0], steps[1:]
         if types is not None and ("object" if isinstance(step, str) else "array") not in types:
             return False

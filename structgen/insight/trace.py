@@ -304,7 +304,7 @@ def _page(trace: Trace) -> str:
         "SIZE": f"{trace.n_tokens:,}",
         "DATA": json.dumps({"size": trace.n_tokens, "steps": details}).replace("<", "\\u003c"),
     }
-    document = _PAGE.read_text(encoding="utf-8")
+    document = Path(__file__).with_name("trace.html").read_text(encoding="utf-8")
     for name, value in fields.items():
         document = document.replace(f"<!--{name}-->", value)
     return document
@@ -353,8 +353,6 @@ def _row(token: TopToken) -> list[Any]:
     name = shown(token.token) if token.token else f"end or special ({token.token_id})"
     return [name, math.exp(token.logprob), token.is_allowed, token.token_id]
 
-
-_PAGE = Path(__file__).with_name("trace.html")
 
 _OPENED = re.compile(r"(Choice|Literal|Regex|JsonSchema|Cfg)[(\[](.*?)[)\]]?", re.DOTALL)
 _KINDS = {

@@ -351,8 +351,6 @@ _STRICT_FORMATS = frozenset(
 _SPECIAL = re.compile(r"\(\?(?!:)|\\[bBpPkAZz1-9]")
 """Syntax that not all servers read in patterns: assertions, references, classes by property."""
 
-_NULL = {"type": "null"}
-
 
 @dataclass(frozen=True)
 class SentSchema:
@@ -585,7 +583,7 @@ class _Writer:
             if name not in required:
                 self.has_nulls = True
                 if not self._takes_null(part):
-                    sent = {"anyOf": [sent, dict(_NULL)]}
+                    sent = {"anyOf": [sent, {"type": "null"}]}
             out["properties"][name] = sent
         out["required"] = list(members)
         out["additionalProperties"] = False

@@ -136,7 +136,6 @@ async def until(
 
 T = TypeVar("T")
 
-_FIRST = itemgetter(0)
 _GRACE_SECONDS = 5.0
 _MOST_REPEATS = 3  # rounds of the same calls with the same results; the next would be one more
 _SHORT_RESULT = 200  # results of fewer characters are not cut to fit the context
@@ -527,7 +526,7 @@ def _key(call: ToolCall) -> str:
             json.loads(
                 arguments,
                 parse_float=Decimal,
-                object_pairs_hook=lambda pairs: dict(sorted(pairs, key=_FIRST)),
+                object_pairs_hook=lambda pairs: dict(sorted(pairs, key=itemgetter(0))),
             )
         )
     return f"{call.function.name} {arguments}"

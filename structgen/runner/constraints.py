@@ -206,7 +206,6 @@ def _check_there(name: str, names: Iterable[str], param: str) -> None:
         )
 
 
-_ANY_OBJECT = {"type": "object"}
 _FORMATS = ("text", "json_object", "json_schema")
 
 
@@ -316,7 +315,7 @@ def _format(given: Any) -> Wanted | None:
     if kind == "text":
         return None
     if kind == "json_object":
-        return Wanted(JsonSchema(_ANY_OBJECT), ("json_object",), "response_format")
+        return Wanted(JsonSchema({"type": "object"}), ("json_object",), "response_format")
     inner = given.get("json_schema")
     param = "response_format.json_schema"
     if not isinstance(inner, Mapping):

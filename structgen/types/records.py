@@ -32,8 +32,6 @@ from .names import annotated, changed_within, name_of, with_arguments
 from .regexes import Regex
 from .user import NAMES
 
-_NEEDED = sys.version_info < (3, 12)
-
 
 def modern(output_type: Any) -> Any:
     """Return ``output_type`` with every ``typing.TypedDict`` in it rebuilt for Pydantic.
@@ -41,7 +39,7 @@ def modern(output_type: Any) -> Any:
     A TypedDict that refers to itself is left alone: Pydantic's error then says to use the one from
     ``typing_extensions``.
     """
-    return _modern(output_type, ()) if _NEEDED else output_type
+    return _modern(output_type, ()) if sys.version_info < (3, 12) else output_type
 
 
 def _modern(value: Any, parents: tuple[Any, ...]) -> Any:

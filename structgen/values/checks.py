@@ -114,9 +114,6 @@ def _has_code(shapes: Shapes, core: Any, without: Collection[int] = ()) -> bool:
     return False
 
 
-_ENDS = b" \t\n\r,]}"
-
-
 Key: TypeAlias = "tuple[Path, tuple[int, ...]]"
 """A value: its path, and the numbers of its possible types."""
 
@@ -406,7 +403,7 @@ class JsonReading(Document):
             node.start,
             first.start,
             last.end,
-            _ENDS if last.kind == "other" else None,
+            b" \t\n\r,]}" if last.kind == "other" else None,
             message,
             error,
         )

@@ -100,8 +100,6 @@ FORGOTTEN = -2
 """Marks a placeholder for the values seen: only their maximum number matters, which follows it. See
 `frames.Frame.forget`."""
 
-_CONTAINERS = ("object", "array")
-
 
 class ArraySpec:
     """The array assertions of several nodes, combined.
@@ -403,7 +401,9 @@ class ArraySpec:
         for some, listing in zip(self.contains, listed, strict=True):
             if listing is None or some.requirement & 1 or not seen.isdisjoint(listing.keys):
                 return None
-            if any(isinstance(key, tuple) and key[0] in _CONTAINERS for key in listing.keys):
+            if any(
+                isinstance(key, tuple) and key[0] in ("object", "array") for key in listing.keys
+            ):
                 return None  # their lengths may not be known yet
             seen |= listing.keys
             shortest = self._language.values.shortest(some.requirement)

@@ -174,9 +174,6 @@ class AlphabetPoints:
         return found
 
 
-_ROOT = np.zeros(1, np.int32)
-
-
 class Whole(NamedTuple):
     """The walk of any text from some nodes.
 
@@ -288,7 +285,7 @@ class Characters:
         key = np.packbits(inside).tobytes()
         found = self._slices[key]
         if found is None:
-            run = CharacterRun(self.arrays, inside, _ROOT)
+            run = CharacterRun(self.arrays, inside, np.zeros(1, np.int32))
             found = self._slices[key] = Slice(run)
             self.charge(found.tokens.counts.nbytes + run.left.nbytes + 5000)
         return found

@@ -128,7 +128,7 @@ def _read(data: bytes) -> Samples:
     """Return the samples that the runtime decodes from a file."""
     try:
         # The runtime divides by the number of samples of the first: of none, the process would end.
-        both = og.Audios.open_bytes(_ONE_SAMPLE, data)
+        both = og.Audios.open_bytes(wav(np.zeros(1, np.float32)), data)
         found = _decoder()(["a"], audios=both)["audio_features"].as_numpy()
         samples = np.array(found[1], np.float32).reshape(-1)
     except Exception as error:
@@ -163,9 +163,6 @@ def _nearest(rate: int) -> int:
     """Return the rate to tell the runtime: at others it resamples itself, which takes 8 s for 19
     MB."""
     return max((one for one in _RATES if one <= rate), default=_RATES[0])
-
-
-_ONE_SAMPLE = wav(np.zeros(1, np.float32))
 
 
 def _resampling(samples: Samples, rate: int) -> Passes[Samples]:
