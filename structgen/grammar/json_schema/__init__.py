@@ -1,8 +1,8 @@
 """JSON Schema of drafts 4 to 2020-12 as a graph of nodes, checked and resolved.
 
-In reading order: `graph` (`Node` and `SchemaGraph`), `dialects` (the drafts), `documents`
-(references), `checks` (of values of keywords), `named` (the option ``closed``) and `read` (the
-entry point, the walk, and each keyword). Knows no texts of values and no automaton.
+In reading order: `graph` (`Node`, `SchemaGraph` and the option ``closed``), `dialects` (the
+drafts), `documents` (references), `checks` (of values of keywords) and `read` (the entry point, the
+walk, and each keyword). Knows no texts of values and no automaton.
 """
 
 from __future__ import annotations

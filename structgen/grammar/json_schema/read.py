@@ -46,8 +46,8 @@ from .graph import (
     SchemaGraph,
     by_key,
     node_at,
+    only_named,
 )
-from .named import only_named
 
 _PLACED = frozenset(["$schema", "$id", "id", "$anchor", "$dynamicAnchor", "$defs", "definitions"])
 """Keywords that identify a schema, or contain others without applying them."""
