@@ -8,9 +8,9 @@
 from __future__ import annotations
 
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Generator, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Generic, final
 
 from structgen.errors import StructgenError
@@ -21,6 +21,9 @@ from structgen.values import GrowingValue, Partial
 from .loop import made
 from .results import Chunk, GenerationResult, Output, SectionName
 from .sections import Run
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @final
@@ -169,10 +172,9 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
             if found is not None:
                 return found
         result = self._stream.result
-        if self._is_over or result.finish_reason == "cancelled":
-            self._is_over = True
+        was_over, self._is_over = self._is_over, True
+        if was_over or result.finish_reason == "cancelled":
             raise StopIteration
-        self._is_over = True
         self._whole = result
         return self._growing.finish(result.value)
 
@@ -193,9 +195,19 @@ class ValueStream(Iterator[Partial[T_co]], AbstractContextManager["ValueStream[T
         return self._stream.result if self._whole is None else self._whole
 
 
-class ReadAsync:
+class ReadAsync(ABC):
     """Base of asynchronous streams: supports ``async for`` and ``async with``; ``for`` and ``with``
     raise."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Stop generating. A second call does nothing."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
 
     if not TYPE_CHECKING:  # type checkers say so by themselves
 
@@ -209,9 +221,7 @@ class ReadAsync:
         __exit__ = None  # only looked up
 
 
-class AsyncStream(
-    ReadAsync, AsyncIterator[Chunk], AbstractAsyncContextManager["AsyncStream[T_co]"], Generic[T_co]
-):
+class AsyncStream(ReadAsync, AsyncIterator[Chunk], Generic[T_co]):
     """An output being generated: an asynchronous iterator over nonempty pieces of text.
 
     Nothing runs before the first piece is requested. To stop early, use ``async with``, call
@@ -246,10 +256,6 @@ class AsyncStream(
     async def _next(self) -> Chunk:
         """Wait for the next piece; after the last one, the result is available."""
 
-    @abstractmethod
-    async def aclose(self) -> None:
-        """Stop generating. A second call does nothing."""
-
     @property
     def section(self) -> SectionName | None:
         """The section of the latest piece; None before the first."""
@@ -269,14 +275,9 @@ class AsyncStream(
             )
         return self._result
 
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
-
 
 @final
-class AsyncValueStream(
-    ReadAsync, AsyncIterator[Partial[T_co]], AbstractAsyncContextManager["AsyncValueStream[T_co]"]
-):
+class AsyncValueStream(ReadAsync, AsyncIterator[Partial[T_co]]):
     """An output being generated: an asynchronous iterator over its growing value.
 
     `structgen.decoding.ValueStream` for asynchronous code. Only one task may read it.
@@ -312,9 +313,6 @@ class AsyncValueStream(
     async def aclose(self) -> None:
         """Stop generating. A second call does nothing."""
         await self._stream.aclose()
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
 
     @property
     def result(self) -> GenerationResult[T_co]:

@@ -272,12 +272,7 @@ class ChunkStream(_Stream[T], Iterator[T], contextlib.AbstractContextManager["Ch
 
 
 @final
-class AsyncChunkStream(
-    _Stream[T],
-    ReadAsync,
-    AsyncIterator[T],
-    contextlib.AbstractAsyncContextManager["AsyncChunkStream[T]"],
-):
+class AsyncChunkStream(_Stream[T], ReadAsync, AsyncIterator[T]):
     """The pieces of an answer, for asynchronous code. Close it to end the work early.
 
     Cancelling the task that reads it ends the work, too.
@@ -319,9 +314,6 @@ class AsyncChunkStream(
     async def aclose(self) -> None:
         """End the work. A second call does nothing."""
         self._stop()
-
-    async def __aexit__(self, *exception: object) -> None:
-        await self.aclose()
 
 
 ResultT = TypeVar("ResultT")
