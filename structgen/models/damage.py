@@ -59,7 +59,7 @@ DESCRIBING = (".json", ".jinja", ".txt", ".model", ".tiktoken")
 
 TEMPLATE = "chat_template.jinja"
 
-_OF_WHISPER = {
+_INPUTS = {
     "past_key_names": "past_key_values.%d.key",
     "past_value_names": "past_key_values.%d.value",
     "cross_past_key_names": "",
@@ -359,7 +359,7 @@ def _unfilled(graph: Path, settings: Iterable[tuple[tuple[str, ...], Any]]) -> I
     n_layers = known.get(("num_hidden_layers",))
     if not isinstance(n_layers, (int, float)) or not 0 < n_layers <= _MOST_LAYERS:
         n_layers = 0
-    names = {str(known.get(("inputs", name), usual)) for name, usual in _OF_WHISPER.items()}
+    names = {str(known.get(("inputs", name), usual)) for name, usual in _INPUTS.items()}
     filled = {
         name.replace("%d", str(layer))
         for name in names
@@ -487,13 +487,6 @@ _WIDTHS |= dict.fromkeys(range(17, 21), 1)
 """Bytes per number, by ONNX's number of the type."""
 
 
-_INPUTS = (
-    "input_ids inputs_embeds attention_mask position_ids past_key_values.%d.key "
-    "past_key_values.%d.value"
-)
-"""The runtime's names of inputs that a configuration does not name."""
-
-
 def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | None:
     """Return the problem of a LoRA adapter's parameters for the model in a folder.
 
@@ -505,7 +498,7 @@ def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | N
         folder: the model's folder.
         filled: inputs that calls fill, beside those that the folder names.
     """
-    names = {*filled, *_INPUTS.split()}
+    names = {*filled, *_INPUTS.values(), "inputs_embeds", "attention_mask", "position_ids"}
     try:
         if folder is not None:
             settings = _settings(document(folder / cache.CONFIG, _MOST_SETTINGS))
