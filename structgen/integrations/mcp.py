@@ -792,6 +792,11 @@ def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         asyncio.run(run())
+    except Exception as error:
+        while inner := getattr(error, "exceptions", ()):  # of an exception group
+            error = inner[0]
+        if not isinstance(error, BrokenPipeError):  # a host that has crashed reads no more
+            raise
     finally:
         signal.signal(signal.SIGINT, before)
         os.dup2(given.fileno(), sys.stdin.fileno())

@@ -724,6 +724,21 @@ def test_an_interrupt_ends_it_though_nothing_is_sent() -> None:
             process.kill()
 
 
+def test_a_host_that_crashes_leaves_no_traceback() -> None:
+    line = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n'
+    command = [sys.executable, "-m", "structgen", "mcp", "--lazy"]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(line * 100)
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
 def test_the_command_over_http() -> None:
     command = [sys.executable, "-m", "structgen", "mcp", "--http", "--port", "0", "--no-embedder"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
