@@ -39,8 +39,9 @@ of the package; every other module may import it.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -549,6 +550,16 @@ class ValidationFailed(ParseError):
     def __init__(self, message: str, *, text: str, attempts: tuple[Attempt, ...]) -> None:
         super().__init__(message, text=text)
         self.attempts = attempts
+
+
+@contextlib.contextmanager
+def requires(kind: type[Exception], what: str, extra: str) -> Iterator[None]:
+    """Raise an error of a ``kind`` if an import in the block fails: what requires the package, and
+    how to install the ``extra``."""
+    try:
+        yield
+    except ImportError as error:
+        raise kind(f"{what}: pip install 'structgen[{extra}]'.") from error
 
 
 _LONGEST_SHOWN = 200

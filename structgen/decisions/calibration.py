@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from structgen.errors import OptionError, counted
+from structgen.errors import OptionError, counted, requires
 from structgen.storage import written_whole
 
 from .distributions import Distribution, Floats, rescaled, softmax
@@ -435,12 +435,8 @@ def reliability_diagram(
     measured: Mapping[str, Metrics], path: str | os.PathLike[str] | None = None
 ) -> Figure:
     """Draw a diagram for each of the given metrics, by title, as in `Calibration.plot`."""
-    try:
+    with requires(OptionError, "A reliability diagram requires Matplotlib", "plot"):
         from matplotlib.figure import Figure
-    except ImportError:
-        raise OptionError(
-            "A reliability diagram requires Matplotlib: pip install 'structgen[plot]'."
-        ) from None
     figure = Figure(figsize=(3.6 * len(measured), 3.8), layout="constrained")
     axes = figure.subplots(1, len(measured), squeeze=False, sharey=True)[0]
     for axis, (title, one) in zip(axes, measured.items(), strict=True):

@@ -19,15 +19,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from structgen.errors import ModelError, OptionError
+from structgen.errors import ModelError, OptionError, requires
 
-try:
+with requires(
+    ModelError,
+    "structgen.integrations.haystack needs the package haystack-ai, and Python 3.11. Install it",
+    "haystack",
+):
     from haystack import Document, component, default_from_dict, default_to_dict
-except ImportError as error:
-    raise ModelError(
-        "structgen.integrations.haystack needs the package haystack-ai, and Python 3.11. Install "
-        "it: pip install 'structgen[haystack]'."
-    ) from error
 
 from haystack.dataclasses import (
     ChatMessage,

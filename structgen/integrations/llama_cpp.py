@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.constraint import Constraint
-from structgen.errors import ModelError
+from structgen.errors import ModelError, requires
 from structgen.vocabulary import Vocabulary
 
 from .numpy import Sequences, apply_mask
@@ -40,13 +40,12 @@ def vocabulary(llama: Any) -> Vocabulary:
 
     Cost: 2 µs a token.
     """
-    try:
+    with requires(
+        ModelError,
+        "structgen.integrations.llama_cpp needs the package llama-cpp-python. Install it",
+        "llama-cpp",
+    ):
         import llama_cpp
-    except ImportError as error:
-        raise ModelError(
-            "structgen.integrations.llama_cpp needs the package llama-cpp-python. Install it: "
-            "pip install 'structgen[llama-cpp]'."
-        ) from error
     words = llama_cpp.llama_model_get_vocab(llama.model)
     size = llama_cpp.llama_vocab_n_tokens(words)
     tokens, ends, special, named = [], [], [], {}

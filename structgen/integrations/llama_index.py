@@ -16,15 +16,14 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from structgen import models
-from structgen.errors import ModelError, OptionError, StructgenError
+from structgen.errors import ModelError, OptionError, StructgenError, requires
 
-try:
+with requires(
+    ModelError,
+    "structgen.integrations.llama_index needs the package llama-index-core. Install it",
+    "llama-index",
+):
     from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
-except ImportError as error:
-    raise ModelError(
-        "structgen.integrations.llama_index needs the package llama-index-core. Install it: "
-        "pip install 'structgen[llama-index]'."
-    ) from error
 
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.base.llms.types import (

@@ -16,16 +16,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, create_model, field_validator
 
 from structgen import models
-from structgen.errors import ModelError, StructgenError
+from structgen.errors import ModelError, StructgenError, requires
 from structgen.options import FIELDS, OPTIONS
 
-try:
+with requires(ModelError, "structgen.integrations.llm needs the package llm. Install it", "llm"):
     import llm
-except ImportError as error:
-    raise ModelError(
-        "structgen.integrations.llm needs the package llm. Install it: "
-        "pip install 'structgen[llm]'."
-    ) from error
 
 if TYPE_CHECKING:
     from structgen.runner import ChatChunk, Runner

@@ -32,7 +32,14 @@ import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator
 from pydantic_core import from_json
 
-from structgen.errors import ModelNotFound, OptionError, RequestError, StructgenError, let_go
+from structgen.errors import (
+    ModelNotFound,
+    OptionError,
+    RequestError,
+    StructgenError,
+    let_go,
+    requires,
+)
 from structgen.grammar.json_schema import closed
 from structgen.insight import check_values
 from structgen.runner import (
@@ -52,7 +59,9 @@ from structgen.workers import STRANGER, Stranger
 from .connections import connections, have_files, in_parts, replayed
 from .frameworks import Growing, vectors_of
 
-try:
+with requires(
+    OptionError, "structgen.integrations.mcp needs the package mcp, which is not installed", "mcp"
+):
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
     from mcp.server.streamable_http_manager import DEFAULT_MAX_REQUEST_BODY_SIZE as MAX_BYTES
@@ -72,11 +81,6 @@ try:
     )
     from mcp_types import Tool as McpTool
     from starlette.responses import JSONResponse, Response
-except ImportError as error:
-    raise OptionError(
-        "structgen.integrations.mcp needs the package mcp, which is not installed: "
-        "pip install 'structgen[mcp]'."
-    ) from error
 
 __all__ = ["Models", "serve_http", "serve_stdio", "server_of"]
 

@@ -34,15 +34,15 @@ from structgen.errors import (
     PromptError,
     StructgenError,
     WorkerDied,
+    requires,
 )
 
-try:
+with requires(
+    ModelError,
+    "structgen.integrations.pydantic_ai needs the package pydantic-ai, and Python 3.11. Install it",
+    "pydantic-ai",
+):
     import pydantic_ai.providers
-except ImportError as error:
-    raise ModelError(
-        "structgen.integrations.pydantic_ai needs the package pydantic-ai, and Python 3.11. "
-        "Install it: pip install 'structgen[pydantic-ai]'."
-    ) from error
 
 from pydantic_ai import exceptions
 from pydantic_ai.embeddings import EmbeddingModel, EmbeddingResult, EmbeddingSettings

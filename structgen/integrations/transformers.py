@@ -15,18 +15,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from structgen.constraint import Constraint
-from structgen.errors import ModelError
+from structgen.errors import ModelError, requires
 from structgen.vocabulary import Vocabulary
 
 from .numpy import Sequences, bounds
 
-try:
+with requires(
+    ModelError,
+    "structgen.integrations.transformers needs the packages torch and transformers. Install them",
+    "transformers",
+):
     import torch
-except ImportError as error:
-    raise ModelError(
-        "structgen.integrations.transformers needs the packages torch and transformers. "
-        "Install them: pip install 'structgen[transformers]'."
-    ) from error
 
 
 def vocabulary(tokenizer: Any, model: Any = None, size: int | None = None) -> Vocabulary:

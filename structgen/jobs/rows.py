@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
 from structgen import models
-from structgen.errors import OptionError, PromptError
+from structgen.errors import OptionError, PromptError, requires
 from structgen.storage import fork_safe
 from structgen.storage.user_folder import NOT_UNDERSTOOD, unique, varint
 
@@ -623,13 +623,9 @@ def pyarrow() -> Any:
     Raises:
         OptionError: it is not installed.
     """
-    try:
+    with requires(OptionError, "Parquet requires the package pyarrow", "parquet"):
         import pyarrow  # type: ignore[import-untyped, import-not-found, unused-ignore]
         import pyarrow.parquet  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    except ImportError:
-        raise OptionError(
-            "Parquet requires the package pyarrow: pip install 'structgen[parquet]'."
-        ) from None
     return pyarrow
 
 
@@ -736,13 +732,9 @@ def _jinja(message: Any) -> Callable[[Row], str]:
         raise OptionError(
             f"{message!r} is not a message: pass a role, and a content that is a text."
         )
-    try:
+    with requires(OptionError, "Templates in messages require the package jinja2", "jinja"):
         from jinja2 import StrictUndefined, TemplateError, Undefined
         from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError:
-        raise OptionError(
-            "Templates in messages require the package jinja2: pip install 'structgen[jinja]'."
-        ) from None
 
     def shown(value: Any) -> Any:
         return value if isinstance(value, Undefined) else _value_text(value, "A value in messages")

@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from structgen import models
-from structgen.errors import ModelError, OptionError, StructgenError
+from structgen.errors import ModelError, OptionError, StructgenError, requires
 from structgen.jobs import Asker, BadRow, Columns, Row, asker, default_model, model_digest, results
 from structgen.runner import ModelConfig, Runner
 
@@ -306,10 +306,8 @@ def _connect(address: str) -> None:
 
 
 def _ray() -> Any:
-    try:
+    with requires(OptionError, "This requires Ray", "ray"):
         import ray
         import ray.data
         import ray.exceptions
-    except ImportError:
-        raise OptionError("This requires Ray: pip install 'structgen[ray]'.") from None
     return ray

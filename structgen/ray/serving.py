@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from structgen import models as catalogue
-from structgen.errors import OptionError, StructgenError
+from structgen.errors import OptionError, StructgenError, requires
 from structgen.runner import Runner
 
 
@@ -46,13 +46,11 @@ def deployment(
     Raises:
         OptionError: a setting is wrong, or does not work with several replicas.
     """
-    try:
+    with requires(OptionError, "This requires Ray Serve", "ray"):
         from ray import serve
         from starlette.middleware import Middleware
 
         from structgen.server import Settings, create_app, runner_of
-    except ImportError:
-        raise OptionError("This requires Ray Serve: pip install 'structgen[ray]'.") from None
     least, most = (replicas, replicas) if isinstance(replicas, int) else replicas
     flags = {
         "models": models or catalogue.DEFAULT,

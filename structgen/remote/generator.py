@@ -35,7 +35,14 @@ from structgen.decoding import (
     ValueStream,
     check_by_name,
 )
-from structgen.errors import ModelError, OptionError, RemoteError, StructgenError, printable
+from structgen.errors import (
+    ModelError,
+    OptionError,
+    RemoteError,
+    StructgenError,
+    printable,
+    requires,
+)
 from structgen.generator import Generator
 from structgen.insight import check_values
 from structgen.options import CallOptions
@@ -716,12 +723,8 @@ def from_openai(
 
     Nothing is sent.
     """
-    try:
+    with requires(ModelError, "from_openai requires the package openai. Install it", "openai"):
         import openai
-    except ImportError as error:
-        raise ModelError(
-            "from_openai requires the package openai. Install it: pip install 'structgen[openai]'."
-        ) from error
     found = dialect_of(dialect)
     if not isinstance(model, str) or not model:
         raise OptionError(f"model={model!r} is not a name. Pass the server's name of the model.")

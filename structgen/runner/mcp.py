@@ -42,7 +42,7 @@ from pydantic_core import from_json, to_json
 from structgen.automaton.core import GROW
 from structgen.automaton.work import Limits, sharing
 from structgen.constraint import compile as compile_constraint
-from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable
+from structgen.errors import OptionError, OutputTypeError, ToolServerError, printable, requires
 from structgen.insight import check_values
 from structgen.vocabulary import Vocabulary
 from structgen.workers import MAX_WORK
@@ -789,13 +789,8 @@ def _bytes() -> Vocabulary:
 
 def package() -> Any:
     """Return the ``mcp`` package."""
-    try:
+    with requires(OptionError, "MCP servers need the mcp package, which is not installed", "mcp"):
         return importlib.import_module("mcp")
-    except ImportError as error:
-        raise OptionError(
-            "MCP servers need the mcp package, which is not installed: pip install "
-            "'structgen[mcp]'."
-        ) from error
 
 
 CONNECT_SECONDS = 30.0

@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
-from structgen.errors import OptionError
+from structgen.errors import OptionError, requires
 from structgen.storage import fork_safe
 
 if TYPE_CHECKING:
@@ -384,13 +384,10 @@ class Traces:
 
     def __init__(self, asked: Any = None, contents: bool = False) -> None:
         if asked is True:
-            try:
+            with requires(
+                OptionError, "traces=True needs OpenTelemetry, which is not installed", "otel"
+            ):
                 importlib.import_module("opentelemetry.trace")
-            except ImportError as error:
-                raise OptionError(
-                    "traces=True needs OpenTelemetry, which is not installed: "
-                    "pip install 'structgen[otel]'."
-                ) from error
         elif asked not in (None, False) and not hasattr(asked, "get_tracer"):
             raise OptionError(
                 f"traces={asked!r} is neither a bool nor an OpenTelemetry tracer provider."

@@ -13,7 +13,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from structgen.errors import OptionError, SchemaError, did_you_mean
+from structgen.errors import OptionError, SchemaError, did_you_mean, requires
 from structgen.grammar.json_schema import rewritten
 from structgen.types import networks
 
@@ -69,12 +69,8 @@ def from_yaml(text: str, name: str) -> Any:
     Raises:
         SchemaError: it is not YAML, or PyYAML is not installed.
     """
-    try:
+    with requires(SchemaError, f"{name} is YAML, which needs PyYAML", "openapi"):
         yaml: Any = importlib.import_module("yaml")
-    except ImportError:
-        raise SchemaError(
-            f"{name} is YAML, which needs PyYAML: pip install 'structgen[openapi]'."
-        ) from None
     resolvers = {
         first: [(tag, found) for tag, found in known if not tag.endswith(":timestamp")]
         for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from structgen.errors import OptionError, OutputTypeError, ParseError
+from structgen.errors import OptionError, OutputTypeError, ParseError, requires
 from structgen.grammar.regex import algebra as regex_algebra
 
 from . import networks
@@ -160,13 +160,12 @@ def package(name: str, needed_for: str) -> Any:
     Raises:
         OutputTypeError: it is not installed.
     """
-    try:
+    with requires(
+        OutputTypeError,
+        f"structgen.types.{needed_for} needs the package {name.partition('.')[0]}",
+        "types",
+    ):
         return importlib.import_module(name)
-    except ImportError as error:
-        raise OutputTypeError(
-            f"structgen.types.{needed_for} needs the package {name.partition('.')[0]}: "
-            "pip install 'structgen[types]'."
-        ) from error
 
 
 def _listed(name: str, about: str, texts: Callable[[str], Iterable[Any]]) -> Ready:
