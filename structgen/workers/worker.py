@@ -24,7 +24,6 @@ import threading
 import time
 import traceback
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -92,6 +91,7 @@ _LONG = 32_768  # bytes of a message, without its type
 _MOST_ASIDE = 2
 _LET_GO_SECONDS = 0.001
 _AHEAD_SECONDS = 0.01  # between two checks whether others have caught up with an owner
+_SORT_SECONDS = 0.1  # between two looks for calls that need not wait in line
 
 
 def main() -> None:
@@ -269,9 +269,11 @@ class _Worker:
 
         Calls that are there are submitted together, so that they may begin together: one of each
         owner, if there are several. One that must be compiled, or fails, does not delay others.
-        Pictures and sounds are prepared in other threads.
+        Pictures and sounds are prepared in other threads. Calls that are over, and the other
+        outputs of prompts whose pictures are prepared, do not wait for those before them.
         """
-        lines: dict[str | None, deque[_Asked]] = {}
+        lines: dict[str | None, list[_Asked]] = {}
+        look = 0.0
         together: list[Job | WorkJob] = []
         owner: str | None = None  # the owner of the last turn
 
@@ -281,6 +283,10 @@ class _Worker:
             together.clear()
 
         while True:
+            if (now := time.perf_counter()) > look:
+                look = now + _SORT_SECONDS
+                for line in lines.values():
+                    line.sort(key=lambda one: not one.is_over and one.prompt.begun is None)
             ready = [one for one, line in lines.items() if self._may_prepare(line[0])]
             if not ready:
                 hand_in()
@@ -294,15 +300,15 @@ class _Worker:
                     continue
                 if new is None:
                     return
-                lines.setdefault(new.owner, deque()).append(new)
+                lines.setdefault(new.owner, []).append(new)
                 continue
             self._is_prepared.clear()
             owner = next((one for one in ready if one != owner), ready[0])
             line = lines.pop(owner)
-            asked = line.popleft()
+            asked = line.pop(0)
             if line:
                 lines[owner] = line  # after all others
-            if not asked.is_seen:
+            if not asked.is_seen and not asked.is_over:
                 with self._lock:
                     if asked.prompt.begun is None:
                         self._pictured.append(asked.prompt)
@@ -324,6 +330,8 @@ class _Worker:
         because each takes 20 MB in some models, until its outputs end.
         """
         owner = asked.owner
+        if asked.is_over:
+            return True
         if not asked.is_seen:
             begun, kept = self._being_seen(), [prompt.owner for prompt in [*self._pictured]]
             is_full = len(kept) >= OPEN_AT_REST and owner in kept and asked.prompt.begun is None
@@ -363,7 +371,7 @@ class _Worker:
     def _compiles(self, asked: _Asked) -> bool:
         """Return whether preparing it means compiling a type."""
         key = asked.message.type_key if isinstance(asked.message, Call) else None
-        return key is not None and key not in self._tasks and not asked.is_dropped
+        return key is not None and key not in self._tasks
 
     def _is_heavy(self, owner: str | None) -> bool:
         """Return whether the outputs of an owner have large automata."""
@@ -400,6 +408,7 @@ class _Worker:
             failed = None if error is None else _portable(error, "The call has failed")
             self._end(asked, result, failed)
 
+        asked.check()
         work = pickle.loads(message.errand)(self._model)
         return WorkJob(
             work, on_end, message.caller, message.timeout, asked.arrived, owner=message.owner
@@ -407,12 +416,14 @@ class _Worker:
 
     def _job(self, asked: _Asked, message: Call) -> Job | None:
         """Return the job of an output; None if its type is missing."""
-        task = self._task(message)
+        task = self._task(asked, message)
         if task is None:
             self._forget(asked)
             self._send(TypeWanted(message.id))
             return None
         checks = asked.checks = self._checks_of(message, task)
+        if not asked.is_seen:
+            asked.check()
         prepared = self._prepared(task, asked.prompt, message.search)
         run = task.run(prepared, message.search, message.index, checks)
         run.count_time_from(asked.arrived)
@@ -457,7 +468,7 @@ class _Worker:
             raise prompt.prepared
         return prompt.prepared
 
-    def _task(self, message: Call) -> Task | None:
+    def _task(self, asked: _Asked, message: Call) -> Task | None:
         """Return the `Task` of a call; None if its type is missing here."""
         with self._lock:
             known = self._tasks.get(message.type_key)
@@ -469,6 +480,7 @@ class _Worker:
             lowered: LoweredType = pickle.loads(message.lowered)
             constraint = None
             if lowered.grammar is not None:
+                asked.check()
                 output: OutputType[str] = OutputType(
                     lowered.grammar, str, named=lowered.name, offered=lowered.offered
                 )
@@ -487,11 +499,11 @@ class _Worker:
 
     # -- what it hears ----------------------------------------------------------------------
 
-    def _follow(self, asked: _Asked, job: WorkJob, *, is_over: bool) -> None:
+    def _follow(self, asked: _Asked, job: WorkJob) -> None:
         """Finish a call whose output is made; passes of others run in between."""
         with self._lock:
             asked.job = job
-            if is_over:
+            if asked.is_given_up:
                 job.cancel()
         self._scheduler.submit([job])
 
@@ -563,13 +575,29 @@ class _Asked:
         self.arrived = time.perf_counter()
         self.job: Job | WorkJob | None = None
         self.checks: AskedChecks | None = None
+        limit = message.search.timeout if isinstance(message, Call) else message.timeout
+        self._until = math.inf if limit is None else self.arrived + limit
         self.is_given_up = self.is_dropped = False
 
     @property
     def is_seen(self) -> bool:
         """Whether no pictures or sounds are left to prepare."""
-        prompt = self.prompt
-        return not prompt.has_media or prompt.prepared is not None or self.is_dropped
+        return not self.prompt.has_media or self.prompt.prepared is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was cancelled, or has timed out."""
+        return self.is_given_up or time.perf_counter() > self._until
+
+    def check(self) -> None:
+        """Check that it is not over, before work that takes long.
+
+        Raises:
+            IncompleteOutput: it is.
+        """
+        if self.is_over:
+            why = "was cancelled" if self.is_given_up else "timed out"
+            raise IncompleteOutput(f"There is no result: it {why} before it began.", text="")
 
 
 @final
@@ -614,7 +642,7 @@ class _Output:
         limit = message.search.timeout
         job = WorkJob(made.checking_sure(), sure, message.caller, limit, self._asked.arrived)
         job.owner = message.owner
-        self._worker._follow(self._asked, job, is_over=run.is_interrupted)
+        self._worker._follow(self._asked, job)
 
     def _send(self, result: GenerationResult[Any] | None, error: Exception | None) -> None:
         try:

@@ -996,12 +996,14 @@ def test_few_prompts_with_pictures_of_an_owner_are_prepared_and_each_once() -> N
     assert (worker._asked, worker._prompts, worker._pictured) == ({}, {}, [])
 
 
-def test_prompts_with_pictures_that_have_their_place_wait_for_no_other() -> None:
-    """Each output of several whose type was no longer known waited for all others to end."""
+@pytest.mark.parametrize("n_prompts", [OPEN_AT_REST, OPEN_AT_REST + 1])
+def test_prompts_with_pictures_that_have_their_place_wait_for_no_other(n_prompts: int) -> None:
+    """Each output of several whose type was no longer known waited for all others to end; and five
+    requests for two outputs each were never answered."""
     prompt = [{"role": "user", "content": (Image(png()),)}]
     worker: Any = _Worker(Frames(io.BytesIO()), io.BytesIO())
-    for number in range(2 * OPEN_AT_REST):
-        worker._take(output_of(number, prompt, prompt_id=number % OPEN_AT_REST))
+    for number in range(2 * n_prompts):
+        worker._take(output_of(number, prompt, prompt_id=number % n_prompts))
     looks = [*range(1000)]
 
     def get(timeout: float | None) -> Any:
@@ -1012,6 +1014,38 @@ def test_prompts_with_pictures_that_have_their_place_wait_for_no_other() -> None
     worker._compiles = lambda _: False
     worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
     worker._prepare_all(SimpleNamespace(get=get, empty=worker._long.empty))
+
+
+def test_calls_that_are_over_do_not_wait_for_others() -> None:
+    """With pictures, ``timeout=1`` ended a call after 14 s, when another output had ended; and what
+    nobody waited for was kept until then."""
+    prompt = [{"role": "user", "content": (Image(png()),)}]
+    out = io.BytesIO()
+    worker: Any = _Worker(Frames(io.BytesIO()), out)
+    run = SimpleNamespace(count_time_from=lambda _: None)
+    task = SimpleNamespace(constraint=None, prepare=lambda *_: "tokens", run=lambda *_: run)
+    worker._tasks = {b"": (task, 1)}
+    first, late, cancelled, dropped = range(OPEN_AT_REST, OPEN_AT_REST + 4)
+    for number in range(dropped + 1):
+        timeout = 0.01 if number == late else None
+        worker._take(output_of(number, prompt, search=SearchOptions(timeout=timeout)))
+    worker._cancel(Cancel(cancelled, is_awaited=True))
+    worker._cancel(Cancel(dropped, is_awaited=False))
+    looks = [*range(1000)]
+
+    def get(timeout: float | None) -> Any:
+        looks.pop()
+        left = worker._asked.keys() != {*range(first + 1)} or len(worker._pictured) < OPEN_AT_REST
+        return worker._long.get(timeout=timeout) if left else None
+
+    worker._scheduler = SimpleNamespace(submit=list, charge=lambda *_: None, passed=0.0)
+    worker._prepare_all(SimpleNamespace(get=get, empty=worker._long.empty))
+    told = Frames(io.BytesIO(out.getvalue()))
+    ended = {one.id: str(one.error) for one in iter(told.read, None)}
+    assert ended == {
+        late: "There is no result: it timed out before it began.",
+        cancelled: "There is no result: it was cancelled before it began.",
+    }
 
 
 def test_the_process_that_decodes_pictures_is_charged_to_their_owner() -> None:
@@ -1161,7 +1195,7 @@ def test_nothing_is_compiled_for_an_owner_whose_outputs_have_large_automata(
     assert worker._compiles(one)
     one.job = worker._scheduler = SimpleNamespace(cancel=lambda job: None)
     worker._cancel(Cancel(1, is_awaited=False))
-    assert not worker._compiles(one)  # ends without a compilation
+    assert worker._may_prepare(one)  # ends without a compilation
     progress.cursor = None  # free text
     assert not worker._is_heavy("much")  # one automaton has a limit of its own
 
