@@ -145,7 +145,7 @@ MOST_VALUES = 1_000_000
 """The most values of JSON that describes a model; one or two bytes of it may take 60 bytes of
 memory."""
 
-MOST_OF_TOKENIZER = 10_000_000
+MOST_OF_TOKENIZER = 5_000_000
 """The most values of a ``tokenizer.json``; the largest have about two million."""
 
 

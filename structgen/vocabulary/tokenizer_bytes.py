@@ -56,8 +56,8 @@ _MOST_TOKENS = 1_000_000
 """The most tokens. The largest vocabularies have 0.9 million; more would take minutes to read."""
 
 _MOST_CHARACTERS = 1 << 24  # of tokens and names together, before and after a decoder's steps
-_LONGEST_CONTENT = 64  # that such a step may insert as a replacement
-_MOST_STEPS = 32
+_LONGEST_CONTENT = 4  # that such a step may insert for each character
+_MOST_STEPS = 8  # known files have up to three
 
 END_TOKEN_NAMES = (
     "<|endoftext|>",

@@ -637,7 +637,7 @@ def test_width_from_the_runtime_configuration(tmp_path: Path) -> None:
 # -- files that cannot be read --------------------------------------------------------------------
 
 
-TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
+FOURFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 4}
 
 
 @pytest.mark.parametrize(
@@ -677,14 +677,15 @@ TENFOLD = {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10}
         (document(decoder={"type": "Metaspace", "replacement": 5}), "cannot be parsed"),
         (
             document(
-                model={"type": "BPE", "vocab": {"a" * 100: 0}},
-                decoder={"type": "Sequence", "decoders": [TENFOLD] * 7},
+                model={"type": "BPE", "vocab": {"a" * 1000: 0}},
+                decoder={"type": "Sequence", "decoders": [FOURFOLD] * 8},
             ),
             "more than 16,777,216 characters",
         ),
-        (document(decoder={**TENFOLD, "content": "a" * 1000}), "its own bytes"),
+        # 16 MB of tokens whose characters became 64 each took 4 GB before they were counted.
+        (document(decoder={**FOURFOLD, "content": "a" * 5}), "its own bytes"),
         (
-            document(decoder={"type": "Sequence", "decoders": [{"type": "Metaspace"}] * 40}),
+            document(decoder={"type": "Sequence", "decoders": [{"type": "Metaspace"}] * 9}),
             "its own bytes",
         ),
     ],
