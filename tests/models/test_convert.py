@@ -573,6 +573,8 @@ def test_a_truncated_file(share, tmp_path):
         ({"metadata": {"attention.sliding_window": 64}}, "sliding-window"),
         ({"metadata": {"attention.head_count_kv": 3}}, "4 query heads"),
         ({"metadata": {"embedding_length": 48}}, "not a multiple of 32"),
+        # 6 kB with 10**12 tokens of no numbers each were converted for days.
+        ({"metadata": {"embedding_length": 0}}, "embedding_length = 0, which is not a multiple"),
         ({"metadata": {"feed_forward_length": 128}}, "'blk.0.ffn_down.weight' has the shape"),
         ({"metadata": {"block_count": 3}}, "lacks 9 tensors"),
         ({"metadata": {"block_count": 4_000_000_000}}, "4,000,000,000 layers"),

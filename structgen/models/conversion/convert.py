@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import shutil
@@ -43,6 +44,7 @@ from .gguf import GgufCheckpoint
 from .graph import (
     INPUTS,
     OUTPUTS,
+    PIECE,
     SEARCH,
     GraphBuilder,
     Matrix,
@@ -73,6 +75,9 @@ _MARKERS = (
     ("<start_of_turn>", "\n", "<end_of_turn>\n"),
     ("<|start_header_id|>", "<|end_header_id|>\n\n", "<|eot_id|>"),
 )
+
+
+_MOST_TOKENS = 512  # of a text, which usually has 20 to 100; a normalizer may write 64 times more
 
 
 def texts(knows: Callable[[str], bool]) -> list[str]:
@@ -138,11 +143,16 @@ class Calibration:
         delta = _project(attended, weights.o, weights.o_bias)
         self._hidden = self._hidden + self._norm_behind(delta, weights.attn_post_norm)
         normed = self._norm(self._hidden, weights.ffn_norm)
-        gated = self._activate(normed @ weights.gate.T) * (normed @ weights.up.T)
-        delta = self._norm_behind(gated @ weights.down.T, weights.ffn_post_norm)
-        self._hidden = self._hidden + delta
+        step = max(PIECE // self.shape.ffn_size, 1)
+        pieces = (normed[at : at + step] for at in range(0, len(normed), step))
+        delta = np.concatenate([self._feed_forward(piece, weights) for piece in pieces])
+        self._hidden = self._hidden + self._norm_behind(delta, weights.ffn_post_norm)
         self._n_layers += 1
         return rms
+
+    def _feed_forward(self, normed: FloatArray, weights: LayerWeights) -> FloatArray:
+        gated = self._activate(normed @ weights.gate.T) * (normed @ weights.up.T)
+        return _project(gated, weights.down, None)
 
     def _activate(self, gate: FloatArray) -> FloatArray:
         if self.shape.family.activation == "gelu":
@@ -172,10 +182,13 @@ class Calibration:
         q = self._rotate(self._norm_behind(q, weights.q_norm), attention.rope)
         k = self._rotate(self._norm_behind(k, weights.k_norm), attention.rope)
         group = shape.n_heads // shape.n_kv_heads
-        k, v = np.repeat(k, group, axis=1), np.repeat(v, group, axis=1)
         attended = np.empty_like(q)
-        for part in self._parts:
-            scores = np.einsum("thd,shd->hts", q[part], k[part]) * np.float32(shape.attention_scale)
+        # One head at a time: a file of 8 MB may have 4,096, whose scores took 1.5 GB.
+        for part, head in itertools.product(self._parts, range(shape.n_heads)):
+            of = part, head // group
+            scores = np.einsum("td,sd->ts", q[part, head], k[of]) * np.float32(
+                shape.attention_scale
+            )
             if shape.attention_cap:
                 scores = shape.attention_cap * np.tanh(scores / shape.attention_cap)
             is_seen = np.tri(scores.shape[-1], dtype=bool)
@@ -184,7 +197,7 @@ class Calibration:
             scores = np.where(is_seen, scores, np.float32(-1e30))
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             scores /= scores.sum(axis=-1, keepdims=True)
-            attended[part] = np.einsum("hts,shd->thd", scores, v[part])
+            attended[part, head] = np.einsum("ts,sd->td", scores, v[of])
         return attended.reshape(n, -1)
 
     def _rotate(self, heads: FloatArray, rope: Rope | None) -> FloatArray:
@@ -377,7 +390,7 @@ def _write_tokenizer(checkpoint: Checkpoint, folder: Path) -> list[list[int]]:
     def knows(text: str) -> bool:
         return tokenizer.token_to_id(text) is not None
 
-    longest = checkpoint.shape.context_length
+    longest = min(checkpoint.shape.context_length, _MOST_TOKENS)
     sequences = [tokenizer.encode(text).ids[:longest] for text in texts(knows)]
     # A very short text is empty without its first token.
     sequences = [ids for ids in sequences if len(ids) > 1]

@@ -32,7 +32,7 @@ tokenizers and no files to read.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,8 +56,7 @@ _WIDE = 768
 """Fewest inputs for blocks of 64. SmolLM2, with 576, loses 0.6 points of agreement with them."""
 
 _TOP = 15  # largest 4-bit integer
-_ROWS = 4096  # rounded at a time
-_PIECE = 1 << 20  # numbers of a table made at a time
+PIECE = 1 << 20  # numbers made or rounded at a time: temporary arrays of all would be gigabytes
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ def to_four_bits(weight: FloatArray) -> QuantizedMatrix:
     exact = four_bit(weight)
     if exact is not None:
         return exact
-    return _packed(weight.shape[1], 0, *_round_to_four_bits(weight))
+    return _packed(weight.shape[1], 0, *_by_rows(_round_to_four_bits, weight))
 
 
 def eight_bit(weight: FloatArray) -> QuantizedMatrix:
@@ -130,16 +129,24 @@ def eight_bit(weight: FloatArray) -> QuantizedMatrix:
     """
     n_outputs, n_inputs = weight.shape
     block = 64 if n_inputs >= _WIDE and n_inputs % 64 == 0 else _BLOCK
-    n_blocks = n_inputs // block
-    values = np.empty((n_outputs, n_blocks, block), np.uint8)
-    scales = np.empty((n_outputs, n_blocks), np.float32)
-    for first in range(0, n_outputs, _ROWS):  # temporary arrays of an embedding would be gigabytes
-        rows = slice(first, first + _ROWS)
-        blocks = _blocks(weight[rows], block)
-        scales[rows] = np.abs(blocks).max(axis=-1) / 127
-        scales[rows][scales[rows] == 0] = 1
-        values[rows] = np.rint(blocks / scales[rows][..., None]) + 128
+
+    def rounded(rows: FloatArray) -> tuple[npt.NDArray[Any], ...]:
+        blocks = _blocks(rows, block)
+        scales = np.abs(blocks).max(axis=-1) / 127
+        scales[scales == 0] = 1
+        return (np.rint(blocks / scales[..., None]) + 128).astype(np.uint8), scales
+
+    values, scales = _by_rows(rounded, weight)
     return QuantizedMatrix(8, n_outputs, n_inputs, 0, block, values, scales, None)
+
+
+def _by_rows(
+    make: Callable[[FloatArray], Iterable[npt.NDArray[Any]]], weight: FloatArray
+) -> list[npt.NDArray[Any]]:
+    """Return the arrays that a function makes of a matrix, of some rows at a time."""
+    step = max(PIECE // weight.shape[1], 1)
+    pieces = (make(weight[at : at + step]) for at in range(0, len(weight), step))
+    return [np.concatenate(parts) for parts in zip(*pieces, strict=True)]
 
 
 def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
@@ -156,14 +163,10 @@ def four_bit(weight: FloatArray) -> QuantizedMatrix | None:
     sample = weight[:8]
     if len(weight) > len(sample) and _levels(_blocks(sample)) is None:
         return None
-    blocks = _blocks(weight)
-    found = _levels(blocks)
-    if found is None:
+    try:
+        levels, step, zero_points, offsets = _by_rows(_kept, weight)
+    except _Finer:
         return None
-    low, step = found
-    levels = np.rint((blocks - low[..., None]) / step[..., None]).astype(np.uint8)
-    zero_points = np.clip(np.rint(-low / step), 0, _TOP)
-    offsets = low + zero_points * step
     n_means = 0
     if bool((np.abs(offsets) > 1e-3 * step).any()):
         n_means = levels.shape[1]
@@ -179,6 +182,22 @@ def _blocks(weight: FloatArray, block: int = _BLOCK) -> FloatArray:
     if n_inputs % block:
         raise ValueError(f"{n_inputs} inputs are not a multiple of {block}")
     return weight.reshape(n_outputs, n_inputs // block, block)
+
+
+class _Finer(Exception):
+    """A block has more levels than 4 bits."""
+
+
+def _kept(weight: FloatArray) -> tuple[npt.NDArray[Any], ...]:
+    """Return levels, steps, zero points and offsets of rows in 4 bits, as in `four_bit`."""
+    blocks = _blocks(weight)
+    found = _levels(blocks)
+    if found is None:
+        raise _Finer
+    low, step = found
+    levels = np.rint((blocks - low[..., None]) / step[..., None]).astype(np.uint8)
+    zero_points = np.clip(np.rint(-low / step), 0, _TOP)
+    return levels, step, zero_points, low + zero_points * step
 
 
 def _levels(blocks: FloatArray) -> tuple[FloatArray, FloatArray] | None:
@@ -528,7 +547,7 @@ class GraphBuilder:
     def _turns(self, rope: Rope, of: np.ufunc, suffix: str) -> ir.Value:
         """Return the cosines or sines of all positions, made in pieces, because they may be
         gigabytes."""
-        n, step, dtype = self._shape.context_length, _PIECE // rope.size, self._dtype.numpy()
+        n, step, dtype = self._shape.context_length, PIECE // rope.size, self._dtype.numpy()
         places = ((at, min(at + step, n)) for at in range(0, n, step))
         pieces = (rope.table(of, *place).astype(dtype) for place in places)
         name = f"{of.__name__}_cache{suffix}"
