@@ -147,7 +147,8 @@ def _local(name: str | os.PathLike[str], task: str | None) -> Path | None:
 
 
 def _check_known(name: str) -> None:
-    if name not in catalogue.ENTRIES and not hub.looks_like(name):
+    known = name in catalogue.ENTRIES or hub.looks_like(name)
+    if not known and cache.find(name) is None:
         raise _unknown(name)
 
 

@@ -487,6 +487,10 @@ _WIDTHS |= dict.fromkeys(range(17, 21), 1)
 """Bytes per number, by ONNX's number of the type."""
 
 
+_LAYER = re.compile(r"(?:%d|\d)+")
+"""Matches the number of a layer in a name."""
+
+
 def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | None:
     """Return the problem of a LoRA adapter's parameters for the model in a folder.
 
@@ -503,10 +507,10 @@ def of_adapter(file: Path, folder: Path | None = None, *filled: str) -> Lack | N
         if folder is not None:
             settings = _settings(document(folder / cache.CONFIG, _MOST_SETTINGS))
             names |= {str(value) for at, value in settings if at[-2:-1] == ("inputs",)}
-        ours = re.compile("|".join(re.escape(one).replace("%d", r"\d+") for one in names))
+        ours = {_LAYER.sub("#", one) for one in names}
         with file.open("rb") as source, _mapped(source) as data:
             for name, kind, shape, size in _parameters(data):
-                if ours.fullmatch(name):
+                if _LAYER.sub("#", name) in ours:
                     raise ValueError(f"it changes the input {name!r}, which each call sets")
                 if min(shape, default=0) < 0 or size != math.prod(shape) * _WIDTHS.get(kind, -1):
                     raise ValueError(f"{size:,} bytes do not fit the type {kind} and {shape}")

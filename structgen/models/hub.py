@@ -296,6 +296,11 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
         arriving = work / hashlib.sha256(ascii(listing).encode()).hexdigest()[:40]
         model = _inside(arriving, where, repo_id) if where else arriving
         targets = {file: _inside(arriving, file, repo_id) for file in chosen}
+        if both := {up for one in targets.values() for up in one.parents} & {*targets.values()}:
+            raise DownloadError(
+                f"The hub's listing of {repo_id} is not allowed: {min(both).name!r} is a file and "
+                "a folder. structgen downloaded nothing."
+            )
         for stale in work.iterdir():
             if stale != arriving:
                 shutil.rmtree(stale, ignore_errors=True)

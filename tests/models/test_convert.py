@@ -24,7 +24,8 @@ import tiny_gguf
 from reference import Reference
 
 from structgen.errors import ConversionError, ModelError
-from structgen.models import cache, convert, genai, requantized
+from structgen.models import cache, check, convert, genai, installed, requantized
+from structgen.models import path as models_path
 from structgen.models.conversion import decoder, gguf, graph
 from structgen.models.conversion.convert import _is_running
 from structgen.models.progress import silent
@@ -623,7 +624,11 @@ def test_weights_are_converted_again_after_a_run_that_was_killed(tmp_path, monke
         killed.setattr(cache, "write_record", MagicMock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             requantized(path, "int8")
-    assert genai.folders.read_config(requantized(path, "int8"))
+    folder = requantized(path, "int8")
+    assert genai.folders.read_config(folder)
+    (shown,) = installed()
+    check(shown.name)
+    assert models_path(shown.name) == folder
 
 
 def test_an_existing_folder_is_not_overwritten(tmp_path):

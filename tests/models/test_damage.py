@@ -878,6 +878,8 @@ def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
         ("words\0.of.theirs", True),
         ("past_key_values.17.key", True),
         ("past_key_values.17.keys", False),
+        ("past.1.17", True),
+        ("past.1.x", False),
         ("mask", True),
         ("weight", False),
     ],
@@ -885,7 +887,10 @@ def test_an_adapter_has_the_numbers_that_it_says(tmp_path, old, new, says):
 def test_an_adapter_takes_no_input_that_a_call_fills(folder, name, is_filled):
     """The runtime ended the process, or never came back, and a mask would be of no use."""
     config = json.loads((folder / "genai_config.json").read_bytes())
-    config["model"].setdefault("decoder", {})["inputs"] = {"input_ids": "words"}
+    config["model"].setdefault("decoder", {})["inputs"] = {
+        "input_ids": "words",
+        "past_key_names": "past.1.%d",
+    }
     (folder / "genai_config.json").write_text(json.dumps(config))
     adapter, file = onnxruntime.AdapterFormat(), folder / "a.onnx_adapter"
     value = onnxruntime.OrtValue.ortvalue_from_numpy(np.ones(2, np.float32))

@@ -458,6 +458,14 @@ def test_a_listing_that_leads_out_of_the_cache_is_refused(hub, cache_folder, nam
     assert not [file for file in cache_folder.parent.rglob("*") if "evil.json" in file.name]
 
 
+def test_a_listing_with_files_in_a_file(hub):
+    """The error was that the cache cannot be written."""
+    hub.repositories["org/odd"] = {**FILES, "tokenizer.json/more": b"{}"}
+    with pytest.raises(DownloadError, match=r"'tokenizer\.json' is a file and a folder"):
+        models.path("org/odd")
+    assert hub.downloads == []
+
+
 @pytest.mark.parametrize("commit", ["..", "../../evil", "/tmp/structgen-evil", ".", "\x1b[2J"])
 def test_a_commit_is_a_name(hub, monkeypatch, commit):
     """None that leads out of the cache, or that a terminal takes for an order."""

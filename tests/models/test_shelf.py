@@ -109,6 +109,15 @@ def test_what_changed_since_is_damaged(fetched, change, says, capsys):
     assert "Do: `structgen models rm" in shown
 
 
+def test_a_file_is_read_once(cache_folder):
+    """A record of 3 MB could have 33,000 names of it."""
+    folder = put(cache_folder, "smollm2-135m-instruct", 50)
+    names = ["model.onnx", "./model.onnx", ".//model.onnx", "././model.onnx"]
+    record = {"source": "", "commit": "", "files": {name: [50, "0"] for name in names}}
+    (folder / cache.RECORD).write_text(json.dumps(record))
+    assert [*cache.read_record(folder).files] == ["model.onnx"]
+
+
 def test_without_a_record_sizes_are_compared(cache_folder, capsys):
     folder = put(cache_folder, "smollm2-135m-instruct", 50)
     (one,) = models.verify(progress=lambda *report: None)
