@@ -473,7 +473,7 @@ class Asking:
             return _refused_line(
                 custom_id, f"The batch is for {self._url}, but url in this line differs."
             )
-        if not row.keys() >= _LINE or not isinstance(custom_id, str):
+        if row.keys() != _LINE or not isinstance(custom_id, str):
             return _refused_line(custom_id, f"The fields of a line are {', '.join(sorted(_LINE))}.")
         if row["method"] != "POST" or url not in ENDPOINTS:
             return _refused_line(

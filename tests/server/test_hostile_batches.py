@@ -542,6 +542,7 @@ def test_odd_lines_are_lines_with_an_error(tmp_path: Path) -> None:
         b"\xff\xfe",
         b"\xe2\x80\x83",  # white space, and no line
         b"\x1c",
+        b'{"custom_id":"g","method":"POST","url":"%s","body":{},"model":"x"}' % CHAT.encode(),
         b'{"custom_id":"\\ud800","method":"POST","url":"%s","body":{}}' % CHAT.encode(),
     ]
 
@@ -549,7 +550,7 @@ def test_odd_lines_are_lines_with_an_error(tmp_path: Path) -> None:
         batch = await server.ended("a", await server.create("a", *odd, line("last")))
         assert batch["status"] == "completed"
         ids = [one["custom_id"] for one in server.rows("a", batch["error_file_id"])]
-        assert ids == [None, "a", "b", "c", "d", None, None, None]
+        assert ids == [None, "a", "b", "c", "d", None, None, None, "g"]
         ids = [one["custom_id"] for one in server.rows("a", batch["output_file_id"])]
         assert ids == ["\ud800", "last"]
 
