@@ -186,6 +186,7 @@ class _Text(logging.Formatter):
         entry = getattr(record, "entry", None)
         if entry is not None:
             fields = {k: v for k, v in entry.items() if v is not None}
+            fields["path"] = str(fields["path"]).replace(" ", "%20")  # it could forge fields
             head = " ".join(str(fields.pop(name, "")) for name in ("method", "path", "status"))
             record.msg, record.args = " ".join([head, *(f"{k}={v}" for k, v in fields.items())]), ()
         record.msg, record.args = printable(record.getMessage()), ()

@@ -733,6 +733,7 @@ def test_a_path_stays_in_its_line_of_the_log() -> None:
             line = form.format(made)
             assert line.isprintable()
             line.encode()
+    assert _Text().format(record("-", entry=entry)).split()[5] == "404"
 
 
 def test_a_message_in_a_traceback_is_no_line_of_the_log() -> None:
