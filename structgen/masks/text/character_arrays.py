@@ -263,7 +263,7 @@ class Views(NamedTuple):
     node: Sequence[int]
     end: Sequence[int]
     code: Sequence[int]
-    own_start: Sequence[int]
+    token_start: Sequence[int]
     own_stop: Sequence[int]
     token_ids: Sequence[int]
     place: Sequence[int]
@@ -354,13 +354,12 @@ class CharacterArrays:
         whole = self.token_node[inside]  # ascending, as tokens are in pre-order of their ends
         # A node's own tokens come first in its range.
         own = np.bincount(whole, minlength=self.n)
-        self.own_start: Int32 = self.token_start
         self.own_stop: Int32 = (self.token_start + own).astype(np.int32)
         self.views = Views(
             view(self.node),
             view(self.end),
             view(self.code),
-            view(self.own_start),
+            view(self.token_start),
             view(self.own_stop),
             view(self.token_ids),
             view(self.place),

@@ -269,7 +269,7 @@ class Characters:
                 if not at:
                     break
                 place = views.place[at]
-                ids.extend(views.token_ids[views.own_start[place] : views.own_stop[place]])
+                ids.extend(views.token_ids[views.token_start[place] : views.own_stop[place]])
             quote = arrays.quote_below(views.place[at]) if at or not text else -1
             found = self._spelt[text] = ids.tobytes(), quote
             self.charge(4 * len(ids) + len(text) + 300)

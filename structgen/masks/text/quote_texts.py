@@ -86,7 +86,7 @@ class QuoteTexts(TextSteps):
                 cut[node] = cut.get(node, 0) | quoting.masks[code]
         reached = np.concatenate(nodes)
         out.ids.append(
-            arrays.token_ids[ranges(arrays.own_start[reached], arrays.own_stop[reached])]
+            arrays.token_ids[ranges(arrays.token_start[reached], arrays.own_stop[reached])]
         )
         closed = np.concatenate(quotes)
         if len(closed) and closed.max() >= 0:
@@ -136,7 +136,7 @@ class QuoteTexts(TextSteps):
             edges.n_classes,
             edges.classes,
         )
-        start, stop, end = arrays.views.own_start, arrays.views.own_stop, arrays.views.end
+        start, stop, end = arrays.views.token_start, arrays.views.own_stop, arrays.views.end
         ids, partials = arrays.views.token_ids, arrays.partials
         _, *standing = [part.tolist() for part in passages.standing(quoting.read)]
         stack = [(place, *one) for one in zip(*standing, strict=True) for place in places]
@@ -196,7 +196,7 @@ class QuoteTexts(TextSteps):
             return kept
         spelt = quoting.spelt(arrays.encoding(self.symbols.alphabet))
         upto = passages.upto([len(text or b"") for text in spelt])
-        holds = arrays.holds_partials | (arrays.own_stop > arrays.own_start)
+        holds = arrays.holds_partials | (arrays.own_stop > arrays.token_start)
         found: dict[tuple[int, bytes], tuple[int, list[Int32]]] = {}
         for count, level in enumerate(self._levels(quoting, [place])):
             here = np.flatnonzero(holds[level.nodes])
@@ -206,7 +206,7 @@ class QuoteTexts(TextSteps):
             order = order[starts_of(nodes[order])]
             nearest = (nodes[order], places[order], end[order])
             for node, at, to in zip(*[part.tolist() for part in nearest], strict=True):
-                ids = arrays.token_ids[arrays.own_start[node] : arrays.own_stop[node]]
+                ids = arrays.token_ids[arrays.token_start[node] : arrays.own_stop[node]]
                 is_cut = bool(arrays.holds_partials[node])
                 key = node if is_cut else -1, passages.codes[at:to].tobytes()
                 if key not in found:

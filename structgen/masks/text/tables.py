@@ -250,7 +250,7 @@ class TextSteps(TextTables):
         """
         arrays, is_open = self.arrays, self.symbols.is_open
         end, code = arrays.views.end, arrays.views.code
-        start, stop = arrays.views.own_start, arrays.views.own_stop
+        start, stop = arrays.views.token_start, arrays.views.own_stop
         all_partials = arrays.partials
         quote, minterm_of, ids = (
             len(arrays.points),
@@ -359,7 +359,7 @@ class TextSteps(TextTables):
     def _visited(self, nodes: Int32, at: Int32, out: TextWalk) -> None:
         """Add the tokens that end at nodes, each reached in a state of `_rows`."""
         arrays, states = self.arrays, self.rows.states
-        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
+        first, last = arrays.token_start[nodes], arrays.own_stop[nodes]
         out.ids.append(arrays.token_ids[ranges(first, last)])
         out.runs.update((states[number], 0) for number in distinct(at[first != last]).tolist())
         quotes = arrays.quote_under[nodes]

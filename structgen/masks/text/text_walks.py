@@ -548,7 +548,7 @@ class TextWalks(TextRuns):
                     yield from self._cut_after(to, chosen[which], cuts)
                 todo += self._edges(start, chars, run, longest)
             else:
-                own = ranges(arrays.own_start[places], arrays.own_stop[places])
+                own = ranges(arrays.token_start[places], arrays.own_stop[places])
                 yield start, GROUND, arrays.token_ids[own]
                 yield from self._cut_after(start, self._partials_at(places, places)[0], cuts)
                 children, _ = arrays.children_of(places)
@@ -582,7 +582,7 @@ class TextWalks(TextRuns):
                 child = end[child]
         seen.append(tuple(np.array(stack, np.int32).reshape(-1, 2).T[::-1]))
         nodes = np.concatenate([nodes for nodes, _ in seen])
-        first, last = arrays.own_start[nodes], arrays.own_stop[nodes]
+        first, last = arrays.token_start[nodes], arrays.own_stop[nodes]
         ids = arrays.token_ids[ranges(first, last)]
         numbers_of = np.repeat(np.concatenate([at for _, at in seen]), last - first)
         kind = np.int16 if len(table.states) < 1 << 15 else np.int32  # fast to sort if short
@@ -642,7 +642,7 @@ class TextWalks(TextRuns):
                 if longer is None:
                     continue
                 here = views.place[longer]
-                ids = token_ids[views.own_start[here] : views.own_stop[here]]
+                ids = token_ids[views.token_start[here] : views.own_stop[here]]
                 (gained if leads_on else lost).extend(ids)
                 stack.append((to, longer))
         runs = {(state, FRESH - place) for place in places}
