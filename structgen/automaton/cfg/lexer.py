@@ -303,7 +303,6 @@ class TerminalEnds:
         self._encoding = encoding
         self._known: dict[tuple[int, int, int], tuple[dict[int, Text], bool, int]] = {}
         self._known_near: dict[tuple[int, int, int], dict[int, Text]] = {}
-        self._characters: dict[int, bytes] = {}
 
     def from_state(
         self, v: int, state: int, condition: int, most: int = MAX_SEARCH
@@ -373,7 +372,6 @@ class TerminalEnds:
     ) -> tuple[dict[int, Text], bool, int]:
         found: dict[int, Text] = {}
         seen: set[tuple[int, int]] = set()
-        characters = self._characters
         # Breadth first by length in bytes; a character has one to four.
         levels: list[dict[tuple[int, int], Text]] = [{(state, condition): b""}, {}, {}, {}, {}]
         while any(levels):
@@ -392,7 +390,7 @@ class TerminalEnds:
                 for mask, to, w_to in self._sets.steps(q, w):
                     if (to, w_to) in seen or not self._sets.is_alive(v, to, w_to):
                         continue
-                    best = characters.get(mask) or self._character(mask)
+                    best = self._character(mask)
                     levels[len(best) - 1].setdefault((to, w_to), put(text, best))
         return found, True, most
 
@@ -444,12 +442,11 @@ class TerminalEnds:
                     out.append((v, to, w, min(texts, key=lambda s: (len(s), s))))
         return out
 
+    @cached_method
     def _character(self, minterms: int) -> bytes:
         """Return the shortest character of a mask of minterms."""
         spelt = self._encoding.shortest(GROUND)
-        best = min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
-        self._characters[minterms] = best
-        return best
+        return min((spelt[a] for a in bits(minterms)), key=lambda s: (len(s), s))
 
 
 _WIDE = 24
@@ -506,9 +503,7 @@ class Lexer(Leaf):
         self.encoding = self._encoding = Utf8(terminals.alphabet)
         self.ends = TerminalEnds(sets, self.encoding)
         self._minterm_bytes = AtomBytes(terminals.alphabet, self.encoding)
-        self._loop_masks: dict[int, int] = {}
         self._steps_taken: dict[int, int] = {}
-        self._loops: dict[int, tuple[bytes, Mapping[int, int]] | None] = {}
 
     @property
     def weight(self) -> int:
@@ -589,47 +584,39 @@ class Lexer(Leaf):
             found |= 1 << byte
         return found
 
-    def loop(self, q: int) -> tuple[bytes, Mapping[int, int]] | None:
+    @cached_method
+    def loop(self, q: int) -> tuple[int, bytes, Mapping[int, int]] | None:
         """Return many characters that lead back to ``q``, which is between characters, and the
         other bytes of its row.
 
         Returns:
-            256 flags, by byte: ASCII, and lead bytes all of whose characters lead back; and the
-                rest of the row. None if the rest is larger.
+            A mask of bytes: ASCII, and lead bytes all of whose characters lead back; the same as
+                256 flags; and the rest of the row. None if the rest is larger.
         """
-        if q in self._loops:
-            return self._loops[q]
         symbol, node = self._keys[q]
-        found: tuple[bytes, Mapping[int, int]] | None = None
-        inside = 0
-        if node == GROUND:
-            back = others = 0
-            for mask, to in self._sets.moves(symbol):
-                if to == symbol:
-                    back |= mask
-                else:
-                    others |= mask
-            if back:
-                for minterm in bits(back):
-                    inside |= self._minterm_bytes.of_minterm.get(minterm, 0)
-                for reach, mask in self._minterm_bytes.leads_of.items():
-                    if not reach & ~back:
-                        inside |= mask
-                # If most bytes lead away, runs are short, and as many as nodes.
-                leaving = self._minterm_bytes.first(back | others) & ~inside
-                if inside.bit_count() >= leaving.bit_count():
-                    rest: dict[int, int] = {}
-                    self._add_characters(rest, symbol, others)
-                    self._add_leads(rest, symbol, leaving)
-                    found = as_flags(inside).tobytes(), rest
-        self._loop_masks[q] = inside if found else 0
-        self._loops[q] = found
-        return found
-
-    def loop_mask(self, q: int) -> int:
-        """Return the bytes of `loop` as a mask."""
-        self.loop(q)
-        return self._loop_masks[q]
+        if node != GROUND:
+            return None
+        back = others = inside = 0
+        for mask, to in self._sets.moves(symbol):
+            if to == symbol:
+                back |= mask
+            else:
+                others |= mask
+        if not back:
+            return None
+        for minterm in bits(back):
+            inside |= self._minterm_bytes.of_minterm.get(minterm, 0)
+        for reach, mask in self._minterm_bytes.leads_of.items():
+            if not reach & ~back:
+                inside |= mask
+        # If most bytes lead away, runs are short, and as many as nodes.
+        leaving = self._minterm_bytes.first(back | others) & ~inside
+        if inside.bit_count() < leaving.bit_count():
+            return None
+        rest: dict[int, int] = {}
+        self._add_characters(rest, symbol, others)
+        self._add_leads(rest, symbol, leaving)
+        return inside, as_flags(inside).tobytes(), rest
 
     def _is_wide(self, state: int) -> bool:
         live = 0

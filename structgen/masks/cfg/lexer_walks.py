@@ -538,14 +538,14 @@ class Search(TrieWalk):
         walks, sets, lexer, order = self._walks, self.nodes, self.leaf, self._walks.order
         loop = lexer.loop(state)
         assert loop is not None
-        inside, leaving = loop
+        looping, inside, leaving = loop
         last, depth_of = order.runs(inside).view, order.views.depth
         rank, beyond, node_at = order.views.rank, order.views.beyond, order.views.node
         parent, byte_of, is_malformed = order.views.parent, sets.byte, order.views.is_malformed
         token_start, token_ids, ids = sets.token_start, sets.token_ids, self.ids
         outcome = lexer.label(state)
         allowed = walks.allowed_mask(outcome) if outcome >= 0 else 0
-        if allowed & lexer.loop_mask(state):
+        if allowed & looping:
             self._run(state, where)
             return
         exits: dict[int, None] = {}
@@ -584,7 +584,7 @@ class Search(TrieWalk):
         order = walks.order
         loop = lexer.loop(state)
         assert loop is not None
-        inside, leaving = loop
+        looping, inside, leaving = loop
         runs = order.runs(inside)
         nodes = sets.real(sets.join(where))
         if len(nodes) > 1 and not nodes[0]:
@@ -602,7 +602,7 @@ class Search(TrieWalk):
         edges: npt.NDArray[np.int32] | None = None
         if outcome >= 0:
             flags = walks.allowed_after(outcome)
-            if walks.allowed_mask(outcome) & lexer.loop_mask(state):
+            if walks.allowed_mask(outcome) & looping:
                 there = sets.continuing(order.nodes_below(runs, nodes), flags)
             else:
                 edges = order.edges_below(runs, nodes)
@@ -760,12 +760,7 @@ class Walks:
         there is none."""
         nodes = self.nodes
         if node < nodes.n_nodes:
-            allowed = self.allowed_mask(outcome)
-            first, byte_of = nodes.first_child[node], nodes.byte
-            for child in range(first, first + nodes.n_children[node]):
-                if allowed >> byte_of[child] & 1:
-                    return node
-            return -1
+            return node if nodes.bytes_after(node) & self.allowed_mask(outcome) else -1
         if nodes.n_members(node) <= _FEW:
             allowed = self.allowed_mask(outcome)
             members = nodes.real(node).tolist()

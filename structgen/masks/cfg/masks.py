@@ -106,10 +106,6 @@ class NonterminalWalks:
         self._found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._goals_found: GenerationalCache[int, NonterminalWalk] = walks.cache()
         self._spaces = walks.known.spaces.setdefault(frame.ignore, walks.cache())
-        # Facts about goal states: their terminals, the goals they call, and the first bytes of
-        # both.
-        self._own: dict[int, tuple[_Targets, list[tuple[int, int]], int]] = {}
-        self._alone: dict[int, _Target] = {}
         self._texts = frame.lexer.terminals.literals
         self._meeting: dict[int, bool] = {}
         self._ignored = tuple((self._first(t), t) for t in sorted(frame.ignore))
@@ -258,7 +254,7 @@ class NonterminalWalks:
                 key, known = condition << _STATE_BITS + NODE_BITS | key, self._found
         found = known[key]
         if found is None:
-            targets, calls, begins = self._own.get(state) or self._own_of(state)
+            targets, calls, begins = self._own_of(state)
             available = self._walks.bytes_after(node, condition)
             found = NOTHING
             if begins & available:
@@ -319,7 +315,9 @@ class NonterminalWalks:
 
     # -- goal states ------------------------------------------------------------------------------
 
+    @cached_method
     def _own_of(self, state: int) -> tuple[_Targets, list[tuple[int, int]], int]:
+        """Return the terminals of a goal state, the goals it calls, and the first bytes of both."""
         symbols = self._goals.symbols(state)
         WORK.spend(1 + len(symbols))
         WORK.hold(300 + 100 * len(symbols))
@@ -327,8 +325,7 @@ class NonterminalWalks:
         calls = [(self._start_of(~s)[1], ~s) for s in symbols if s < 0]
         for first, _ in calls:
             begins |= first
-        found = self._own[state] = (terminals, calls, begins)
-        return found
+        return terminals, calls, begins
 
     @cached_method
     def _start_of(self, goal: int) -> tuple[_Targets, int]:
@@ -336,21 +333,20 @@ class NonterminalWalks:
         return self._targets(sorted(self._goals.first(goal)))
 
     def _targets(self, terminals: Iterable[int]) -> tuple[_Targets, int]:
-        known = self._alone
-        targets: _Targets = []
+        targets = [self._target(t) for t in terminals]
         begins = 0
-        for t in terminals:
-            target = known.get(t)
-            if target is None:
-                text = self._texts.get(t)
-                q = -1 if text else self._entry(t, self._anything)
-                if t in self._frame.embedded:
-                    q = _EMBEDDED
-                number = self._walks.nodes.number_of(text) if text else 0
-                target = known[t] = (self._first(t), q, t, text, number)
-            targets.append(target)
-            begins |= target[0]
+        for first, *_ in targets:
+            begins |= first
         return targets, begins
+
+    @cached_method
+    def _target(self, terminal: int) -> _Target:
+        text = self._texts.get(terminal)
+        q = -1 if text else self._entry(terminal, self._anything)
+        if terminal in self._frame.embedded:
+            q = _EMBEDDED
+        number = self._walks.nodes.number_of(text) if text else 0
+        return self._first(terminal), q, terminal, text, number
 
     def _first(self, terminal: int) -> int:
         """Return the bytes that a terminal begins with."""
@@ -373,18 +369,17 @@ class NonterminalWalks:
         """Return ``condition``, or no condition if everything that can begin in goal states
         ``states``, and all ignored text, meets it at once. So terminals with different conditions
         share walks."""
-        if condition == self._anything:
-            return condition
-        is_met = self._meeting.get(~condition)
-        if is_met is None:
-            is_met = all(self._lexer.is_free_of(t, condition) for _, t in self._ignored)
-            self._meeting[~condition] = is_met
-        if not is_met:
+        if condition == self._anything or not self._spaces_meet(condition):
             return condition
         for state in states:
             if not self._meets(state, condition):
                 return condition
         return self._anything
+
+    @cached_method
+    def _spaces_meet(self, condition: int) -> bool:
+        """Return whether each first character of ignored text settles a condition."""
+        return all(self._lexer.is_free_of(t, condition) for _, t in self._ignored)
 
     def _meets(self, state: int, condition: int) -> bool:
         """Return whether each possible first terminal of a goal state meets a condition at once."""
@@ -392,7 +387,7 @@ class NonterminalWalks:
         found = self._meeting.get(key)
         if found is None:
             is_free_of, first = self._lexer.is_free_of, self._goals.first
-            begins = (self._own.get(state) or self._own_of(state))[2]
+            begins = self._own_of(state)[2]
             # Usually the first bytes decide.
             found = not begins & ~self._lexer.mask_under(condition) and all(
                 is_free_of(t, condition)
