@@ -259,12 +259,7 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
     # -- runs -------------------------------------------------------------------------------
 
     def run(self, state: int) -> tuple[int, int]:
-        """Return a set of minterms that can repeat, and how often; -1 for any number.
-
-        From ``state``, after ``j`` characters of the set (``j`` up to the number), the automaton is
-        in `after_run` of ``state`` and ``j``. All these states are alive and have the rest of the
-        same run. An empty set means unknown.
-        """
+        """See `SymbolAutomaton`."""
         found = self._runs.get(state)
         if found is None:
             chars, most, settled = (0, 0, 0) if self.looks_around(state) else self._find_run(state)
@@ -275,12 +270,12 @@ class RegexAutomaton(Derivatives, SymbolAutomaton):
         return found
 
     def settled(self, state: int) -> int:
-        """After how many characters an endless run of ``state`` stays where it is."""
+        """See `SymbolAutomaton`."""
         self.run(state)
         return self._settled[state]
 
     def after_run(self, state: int, count: int) -> int:
-        """Return the equivalent state after ``count`` characters of ``run(state)``'s set."""
+        """See `SymbolAutomaton`."""
         if not count:
             return state
         chars, most = self.run(state)
@@ -769,29 +764,22 @@ class TokenHorizon:
     def _without_length(self, node: int, parts: list[int]) -> int:
         """Return an expression in conjunction with ``.{0,n}``, without the latter if ``n`` is far
         away."""
-        split = self._beside_length(parts)
-        if split is None:
-            return node
-        rest, most = split
-        # After any text, an end is at most this many bytes away, so a shortest text has no more
-        # characters.
-        span = self._automaton.span(rest)
-        if span is None or most < self._longest + span.rest * span.width:
-            return node
-        return self._unbounded(rest)
-
-    def _beside_length(self, parts: list[int]) -> tuple[int, int] | None:
-        """Split a conjunction of ``.{0,n}`` and one other part: return that part, and n."""
-        automaton = self._automaton
+        expressions = self._automaton.expressions
         rest: list[int] = []
         most = -1
         for part in parts:
-            kind, *args = automaton.expressions.nodes[part]
-            if kind == REP and args[0] == automaton.expressions.any_char and args[1] == 0:
-                most = args[2]
+            if expressions.nodes[part][:3] == (REP, expressions.any_char, 0):
+                most = expressions.nodes[part][3]
             else:
                 rest.append(part)
-        return (rest[0], most) if len(rest) == 1 and len(parts) == 2 else None
+        if len(rest) != 1 or len(parts) != 2:
+            return node
+        # After any text, an end is at most this many bytes away, so a shortest text has no more
+        # characters.
+        span = self._automaton.span(rest[0])
+        if span is None or most < self._longest + span.rest * span.width:
+            return node
+        return self._unbounded(rest[0])
 
     def _unbounded(self, node: int) -> int:
         """Return an expression without the upper bounds that no text can reach."""
