@@ -500,9 +500,6 @@ class ApartObject(Apart):
         super().__init__(language, plan)
         self._n_names = len(plan.names)
         self._index = {name: label for label, name in enumerate(plan.names)}
-        # The values that have an unnamed key; and for values that end here, their unnamed members.
-        self._having: dict[tuple[Alive, str], Alive] = {}
-        self._whole: dict[tuple[int, Alive], frozenset[Others]] = {}
 
     @cached_method
     def _of(self, number: int) -> tuple[dict[str, Any], int, Others]:
@@ -539,12 +536,13 @@ class ApartObject(Apart):
 
     def _ends(self, place: Place) -> bool:
         at, alive, others = place
-        found = self._whole.get((at, alive))
-        if found is None:
-            own = [self._of(number) for number in alive]
-            found = frozenset([others for _, named, others in own if not named & at])
-            self._whole[at, alive] = found
-        return others in found
+        return others in self._others_ending(at, alive)
+
+    @cached_method
+    def _others_ending(self, at: int, alive: Alive) -> frozenset[Others]:
+        """Return the unnamed members of the values that have no name of ``at``."""
+        own = [self._of(number) for number in alive]
+        return frozenset([others for _, named, others in own if not named & at])
 
     def _read(self, text: bytes, place: Place) -> Place:
         at, alive, others = place
@@ -552,12 +550,13 @@ class ApartObject(Apart):
         key = json_key(value)
         if name in self._index:
             return at, tuple([n for n in alive if self._of(n)[0].get(name, _NONE) == key]), others
-        having = self._having.get((alive, name))
-        if having is None:
-            WORK.spend(1 + (len(alive) >> 2))
-            having = tuple([n for n in alive if name in self._of(n)[0]])
-            self._having[alive, name] = having
-        return at, having, frozenset({**dict(others), name: key}.items())
+        return at, self._having(alive, name), frozenset({**dict(others), name: key}.items())
+
+    @cached_method
+    def _having(self, alive: Alive, name: str) -> Alive:
+        """Return the values that have an unnamed key."""
+        WORK.spend(1 + (len(alive) >> 2))
+        return tuple([n for n in alive if name in self._of(n)[0]])
 
     def _rest_of(self, text: Text, is_first: bool) -> Others:
         whole = self._whole_of(text, is_first)

@@ -40,6 +40,7 @@ from structgen.grammar.json_schema import (
     Node,
     to_decimal,
 )
+from structgen.storage import cached_method
 
 from .excluding import ExcludingLeaf, Single
 from .keys import KeyLeaf, KeySymbols, NameLeaf
@@ -224,7 +225,6 @@ class Scalars:
         self._private: dict[tuple[ir.Regex, Escapes], StringLeaf] = {}
         # See `_single`.
         self._singles: dict[Any, Single] = {}
-        self._excluding: dict[Leaf, ExcludingLeaf] = {}
 
     def of(self, types: int, nodes: Sequence[Node]) -> list[StringLeaf | NumberLeaf]:
         """Return the leaves of the strings and numbers among ``types`` that meet the assertions of
@@ -289,13 +289,14 @@ class Scalars:
     def excluding(self, leaf: StringLeaf | NumberLeaf, barred: Barred) -> tuple[Leaf, int] | None:
         """Return ``leaf`` without the values ``barred``, and its start state; None if nothing is
         left."""
-        found = self._excluding.get(leaf)
-        if found is None:
-            found = self._excluding[leaf] = ExcludingLeaf(leaf)
         numbered = barred.numbered
-        return found.open(
+        return self._excluding(leaf).open(
             barred.numbers, lambda n: self._single(leaf, numbered.keys[n], numbered.values[n])
         )
+
+    @cached_method
+    def _excluding(self, leaf: StringLeaf | NumberLeaf) -> ExcludingLeaf:
+        return ExcludingLeaf(leaf)
 
     def _single(self, leaf: StringLeaf | NumberLeaf, key: Any, value: Any) -> Single:
         """Return an automaton of all the ways in which ``leaf`` may write one value, and its start

@@ -19,7 +19,7 @@ and names the assertions there that exclude each other.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence, Set
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from copy import copy
 from decimal import Decimal
 from functools import cache, cached_property
@@ -291,13 +291,7 @@ class Emptiness:
     def _shortest_shape(self, conjunction: int) -> Text | None:
         """Return the shortest text, as far as the texts of the parts are known."""
         leaves, plans = self._shapes(conjunction)
-        best: Text | None = None
-        for leaf, start in leaves:
-            if best is not None and leaf.at_least(start) >= len(best):
-                continue
-            shortest = leaf.shortest(start)
-            if shortest is not None and (best is None or len(shortest[0]) < len(best)):
-                best = shortest[0]
+        best = _shortest_of(leaves)
         for plan in plans:
             if best is not None and self.any_will_do:
                 break
@@ -305,6 +299,18 @@ class Emptiness:
             if text is not None and (best is None or len(text) < len(best)):
                 best = text
         return best
+
+
+def _shortest_of(leaves: Iterable[tuple[Leaf, int]]) -> Text | None:
+    """Return the shortest text of leaves, each with its start state."""
+    best: Text | None = None
+    for leaf, start in leaves:
+        if best is not None and leaf.at_least(start) >= len(best):
+            continue
+        shortest = leaf.shortest(start)
+        if shortest is not None and (best is None or len(shortest[0]) < len(best)):
+            best = shortest[0]
+    return best
 
 
 _OUTSIDE, _IN_STRING, _ESCAPED, _OPENED = range(4)
@@ -783,14 +789,7 @@ def _check_plans(language: JsonLanguage, plain: PlainNodes) -> None:
             with language.conjunctions.placed(conjunction):
                 leaves, plans = language.shapes(conjunction)
                 # Token budgets rely on these; later would be too late.
-                best: int | None = None
-                for leaf, start in leaves:
-                    if isinstance(leaf, StringLeaf) and (
-                        best is None or leaf.at_least(start) < best
-                    ):
-                        found = leaf.shortest(start)
-                        if found is not None and (best is None or len(found[0]) < best):
-                            best = len(found[0])
+                _shortest_of(way for way in leaves if isinstance(way[0], StringLeaf))
                 for plan in plans:
                     if isinstance(plan, ArrayPlan) and (plan.spec.contains or plan.spec.repeats):
                         plan.is_possible()
