@@ -28,6 +28,7 @@ from structgen.errors import (
     OptionError,
     PromptError,
     StructgenError,
+    let_go,
 )
 from structgen.insight import MAX_ALTERNATIVES, Site, measuring, names_of, whole_texts
 from structgen.models.base import GivenUp, MediaPrompt, Model, joined, run_passes
@@ -433,8 +434,9 @@ class Several:
             self.fail(place, error)
 
     def fail(self, place: int, error: Exception) -> None:
-        """Store an error without its traceback, whose frames would keep this object alive."""
-        self.errors[place] = error.with_traceback(None)
+        """Store an error without tracebacks, whose frames would keep this object alive."""
+        let_go(error)
+        self.errors[place] = error
 
     def result(self) -> Any:
         """Return the value of the call: a list by prompt, with ``n=`` a list of lists.

@@ -140,20 +140,20 @@ def _text(value: Any) -> str:
 def _content(value: Any) -> tuple[str, str]:
     """Return the text of a message and the thoughts in it. Some servers write it in parts."""
     texts: dict[str, list[str]] = {"text": [], "thinking": []}
-
-    def add(found: Any, kind: str) -> None:
-        for one in found if isinstance(found, list) else ():
-            inner = _get(one, "type")
-            if not isinstance(inner, str) or inner not in texts:
-                _not_understood(one)
-            add(_get(one, inner), kind if kind == "thinking" else inner)
-        if isinstance(found, str):
-            texts[kind].append(found)
-        elif not isinstance(found, (list, type(None))):
-            _not_understood(found)
-
-    add(value, "text")
+    _add(texts, value, "text")
     return "".join(texts["text"]), "".join(texts["thinking"])
+
+
+def _add(texts: Mapping[str, list[str]], found: Any, kind: str) -> None:
+    for one in found if isinstance(found, list) else ():
+        inner = _get(one, "type")
+        if not isinstance(inner, str) or inner not in texts:
+            _not_understood(one)
+        _add(texts, _get(one, inner), kind if kind == "thinking" else inner)
+    if isinstance(found, str):
+        texts[kind].append(found)
+    elif not isinstance(found, (list, type(None))):
+        _not_understood(found)
 
 
 def _calls(value: Any) -> Iterator[CallPart]:
@@ -273,7 +273,7 @@ class _Reply:
     finish_reason: str | None = None
     counts: Counts = field(default_factory=Counts)
     n_checked: int = 0  # of a whole answer
-    wrong: NotOfType | None = None
+    wrong: str | None = None
     spelt: defaultdict[object, Characters] = field(  # of each text that comes in pieces
         default_factory=lambda: defaultdict(Characters)
     )
@@ -420,7 +420,7 @@ class Exchange:
             for _ in self._fed(ahead):
                 yield
         except NotOfType as error:
-            reply.wrong = error
+            reply.wrong = str(error)
 
     def _fed(self, text: str) -> Iterator[str]:
         """Check a text in steps, which get shorter when they are slow; yield the text that is
@@ -480,12 +480,12 @@ class Exchange:
         try:
             rest = self._validate()
         except (NotOfType, ParseError) as error:
-            failure = self._failed(error)
+            failures = [self._failed(error)]
         else:
             self._end("stop", whole=True)
             return rest
         if len(self._attempts) > question.search.retries:
-            raise failure
+            raise failures.pop()  # it refers to this frame, and so to all that was received
         self._ask_again()
         return None
 
@@ -569,7 +569,7 @@ class Exchange:
         try:
             list(self.check())
             if self._reply.wrong is not None:
-                raise self._reply.wrong
+                raise NotOfType(self._reply.wrong)
             self._answer.finish()
         except NotOfType:
             if (

@@ -13,12 +13,13 @@ import contextlib
 import contextvars
 import ctypes
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from collections.abc import Generator as Pieces
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextvars import ContextVar
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, final, overload
+from typing import TYPE_CHECKING, Any, NoReturn, cast, final, overload
 
 from structgen.asking import Asked, AskedAsync
 from structgen.decoding import (
@@ -255,6 +256,7 @@ async def _within(waiting: Any, exchange: Exchange) -> Any:
         if not step.done():
             step.cancel()
             await asyncio.wait([step])
+        del step  # its error refers to this frame
 
 
 def _once(client: Any, exchange: Exchange) -> Any:
@@ -365,14 +367,16 @@ def _watch(response: Any) -> None:
     exchange, http = asks
     bound_cookies(http.cookies)
     bound = _Bound(exchange, response)
-    whole, whole_async = response.iter_bytes, response.aiter_bytes
+    # An answer that referred to itself would stay until a full garbage collection.
+    whole = weakref.WeakMethod(response.iter_bytes)
+    whole_async = weakref.WeakMethod(response.aiter_bytes)
 
     def iter_bytes(chunk_size: int | None = None) -> Iterator[bytes]:
-        yield from map(bound.take, whole(chunk_size))
+        yield from map(bound.take, cast("Any", whole())(chunk_size))
         yield bound.rest()
 
     async def aiter_bytes(chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        async for piece in whole_async(chunk_size):
+        async for piece in cast("Any", whole_async())(chunk_size):
             data = bound.take(piece)
             for begin in range(0, len(data), _SLICE):
                 if begin:
@@ -625,6 +629,8 @@ class RemoteStream(AsyncStream[T_co]):
         except BaseException:
             self._is_over = True
             raise
+        finally:
+            del step  # its error refers to this frame
 
     async def aclose(self) -> None:
         """Stop, and close the connection. Calling it again does nothing."""

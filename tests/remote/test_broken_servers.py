@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import gzip
 import json
 import threading
@@ -669,3 +670,43 @@ def test_every_client_sees_where_an_event_ends(end: str) -> None:
     ends = (b"\n\n", b"\r\r", b"\r\n\r\n")
     assert b"data: {}" in b"".join(got)
     assert all(any(one in piece for one in ends) for piece in got[:3])
+
+
+@pytest.mark.parametrize("text", [ANN, '{"name": 1}'])
+@pytest.mark.parametrize("options", [{}, {"timeout": 60}], ids=["whole", "timed"])
+def test_no_answer_waits_for_the_garbage_collector(
+    text: str, options: Any, server: ChatServer
+) -> None:
+    """An answer of 15 MB, right or wrong, left up to 137 MB until a full collection."""
+    server.say = [Reply([text])]
+
+    async def asked() -> None:
+        async with openai.AsyncOpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            asks = Generator(structgen.from_openai(client, "m"), Person)
+            with contextlib.suppress(structgen.ParseError):
+                await asks("?", **options)
+            with contextlib.suppress(structgen.ParseError):
+                async for _ in asks.stream("?", **options):
+                    pass
+            await asks(["?"], return_errors=True, **options)
+            gc.collect()
+
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        with openai.OpenAI(base_url=server.url, api_key="x", max_retries=0) as client:
+            asks = Generator(structgen.from_openai(client, "m"), Person)
+            with contextlib.suppress(structgen.ParseError):
+                asks("?", **options)
+            with contextlib.suppress(structgen.ParseError):
+                list(asks.stream("?", **options))
+            asks(["?"], return_errors=True, **options)
+            gc.collect()
+        asyncio.run(asked())
+        kinds = (exchange.Exchange, exchange.Piece, generator._Bound)
+        assert [one for one in gc.garbage if isinstance(one, kinds)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
