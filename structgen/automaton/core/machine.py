@@ -366,7 +366,7 @@ class Machine:
                 outcome = automaton.labels[q]
                 if automaton.hands_over or outcome >= 0:
                     if i == n or self._may_end_before(continuation, outcome, data[i]):
-                        return self._arrived(leaf, q, continuation, True), i
+                        return self._arrived(leaf, q, continuation), i
                     continue  # such as a number, with a digit
                 if q == before and state >= 0:
                     if automaton.reads_plain(q):
@@ -413,30 +413,14 @@ class Machine:
                 return leaf, way.q, stacks.push(way.frames, below)
             continuation, outcome = stacks.push(way.frames, below), 0
 
-    def _arrived(self, leaf: int, q: int, continuation: int, continues: bool | None = None) -> int:
-        """Return the state of one configuration, plus what follows if its leaf may end there.
-
-        ``continues``: whether the leaf can continue, if known.
-        """
+    def _arrived(self, leaf: int, q: int, continuation: int) -> int:
+        """Return the state of one configuration, plus what follows if its leaf may end there."""
         alone = (continuation << STATE_BITS | q) << LEAF_BITS | leaf
         known = self._interned.alone
         state = known.get(alone)
         if state is None:
-            automaton = self.leaves[leaf]
-            handed = automaton.handed(q) if automaton.hands_over else None
-            if handed is not None:
-                state = known[alone] = self._arrived(
-                    self._interned.leaf_id(handed[0]), handed[1], continuation
-                )
-                return state
-            outcome = automaton.labels[q]
-            if continues is None:
-                continues = automaton.continues(q)
-            if outcome < 0 and continues:
-                return self._interned.lone(leaf, q, continuation)
-            found = {alone} if continues else set()
-            if outcome >= 0:
-                found.update(self._following(continuation, outcome))
+            found: set[int] = set()
+            self._arrive(leaf, q, continuation, found)
             state = known[alone] = self._intern(found)
         return state
 
