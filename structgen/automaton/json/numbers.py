@@ -384,7 +384,6 @@ class NumberLeaf(Leaf):
         self._completions: dict[State, bytes | None] = {}
         # For positive and negative numbers: whether a mantissa need not begin a plain number.
         self._is_free = [free or (not self.steps and _need_exponents(s.marks)) for s in self.sides]
-        self._has_upper = [any(m.role == UPPER for m in side.marks) for side in self.sides]
         self.start = self.state(State(BEGIN))
 
     def _side(self, negative: bool) -> Side:
@@ -691,11 +690,6 @@ class NumberLeaf(Leaf):
                 return True
             if self.has_exponents and s.phase != DOT and not self.allowed(s).is_empty:
                 return True
-            if s.phase == WHOLE and not self._has_upper[s.negative]:
-                # The most digits allow the most numbers.
-                room = self.most_digits - s.digits
-                if self._plain_digits(s, room, self.most_fraction) is not None:
-                    return True
             if not self.is_contradictory and self._has_plain(s):
                 return True
             if not self.has_exponents and not (s.scientific and self._is_free[s.negative]):
@@ -814,8 +808,10 @@ class NumberLeaf(Leaf):
                     most = min(most, max(0, len(mark.whole) - s.digits))
                 elif mark.role == LOWER:  # fewer: less
                     least = max(least, len(mark.whole) - s.digits)
+        # The most digits allow the most numbers.
         return any(
-            self._plain_digits(s, whole, fraction) is not None for whole in range(least, most + 1)
+            self._plain_digits(s, whole, fraction) is not None
+            for whole in range(most, least - 1, -1)
         )
 
     def _plain_digits(self, s: State, whole: int, fraction: int) -> str | None:
