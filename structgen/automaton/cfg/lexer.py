@@ -262,10 +262,8 @@ class TerminalSets:
         above: list[tuple[int, int]] = []
         for v, q in threads:
             for mask, to in self.terminals.moves(q):
-                if mask & bit:
-                    plain = after == rest.anything and self.variants[v][1] is None
-                    if plain or self.is_alive(v, to, after):
-                        above.append((v, to))
+                if mask & bit and self.is_alive(v, to, after):
+                    above.append((v, to))
         return self.state(after, above) if above else -1
 
     def is_met_at_once(self, terminal: int, condition: int) -> bool | None:

@@ -232,7 +232,6 @@ class ObjectPlan(Frame):
     # Rarely needed by plain objects, and never by the first mask.
 
     _unnamed: bool | None = None
-    _one_leaf: KeyLeaf | None = None  # the leaf of all states, if no unnamed key matters
 
     @cached_property
     def _values(self) -> MemberWays:
@@ -280,12 +279,9 @@ class ObjectPlan(Frame):
 
     def _leaf(self, state: State) -> KeyLeaf:
         """Return the leaf for keys: the same for all states that allow the same unnamed keys."""
-        if not self._by_state:
-            leaf = self._one_leaf
-            if leaf is None:
-                leaf = self._one_leaf = self._new_leaf(state)
-            return leaf
-        key = state if self._table.bits else (self.class_in(state, 0), state[3])
+        key: object = None
+        if self._by_state:
+            key = state if self._table.bits else (self.class_in(state, 0), state[3])
         leaf = self._leaves.get(key)
         if leaf is None:
             leaf = self._leaves[key] = self._new_leaf(state)
@@ -342,7 +338,7 @@ class ObjectPlan(Frame):
                 after = self._values.after(state, self._n_names, rule, None)
                 others = self._open.may_close(after)
         if others and not table.bits:
-            others = self._may_be_unnamed() if self._unnamed is None else self._unnamed
+            others = self._may_be_unnamed()
         return allowed, others, may_close
 
     # -- what tells a plain object from others (`apart`) ------------------------------------------
@@ -461,16 +457,15 @@ class ObjectPlan(Frame):
         self, at: int, outcome: int, text: bytes | None = None, limited: bool = False
     ) -> tuple[Alternative, ...]:
         """Return what may follow; see `frames.Frame`."""
-        is_plain = not self._is_involved
-        state = (at >> 1, 0, self._table.rule, ()) if is_plain else self._states[at >> 1]
+        state = self._state_at(at)
         if at & 1:
-            leaf = self._one_leaf or self._leaf(state)
+            leaf = self._leaf(state)
             menu, may_close = self._menu(state, leaf)
             return (Alternative(leaf, leaf.after_value(menu, may_close), ((self, at - 1),)),)
         if outcome == CLOSE:
             return POP
         ways: Iterable[tuple[int, int]]
-        if is_plain:
+        if not self._is_involved:
             ways = ((self._table.conjunctions[outcome - 1], self.after(at >> 1, outcome - 1)),)
         else:
             name = None if text is None else json.loads(text)

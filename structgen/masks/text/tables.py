@@ -137,7 +137,6 @@ class TextTables:
         self.symbols = symbols
         self.n_minterms = symbols.alphabet.n_minterms
         self.points = characters.points_of(symbols.alphabet)
-        self._narrows: dict[int, tuple[tuple[int, bytes, int], ...] | None] = {}
 
     @functools.cached_property
     def rows(self) -> TransitionTable:
@@ -159,14 +158,12 @@ class TextTables:
         self.characters.charge(table.nbytes + 200)
         return table
 
+    @cached_method
     def narrow(self, state: int) -> tuple[tuple[int, bytes, int], ...] | None:
         """Return each character that ``state`` may read, its unescaped bytes, and the next state.
 
         None if there are many.
         """
-        found = self._narrows.get(state, False)
-        if found is not False:
-            return found  # type: ignore[return-value]
         weights = self.points.weights
         total = 0
         steps: list[tuple[int, int]] = []
@@ -174,7 +171,6 @@ class TextTables:
             for minterm in bits(mask):
                 total += weights[minterm]
                 if total > _NARROW:
-                    self._narrows[state] = None
                     return None
                 steps.append((minterm, to))
         # Tuples of plain values: the garbage collector soon ignores them.
@@ -184,7 +180,6 @@ class TextTables:
             if weights[minterm]
             for point, spelt in self.points.listed(minterm)
         )
-        self._narrows[state] = narrow
         self.characters.charge(100 * len(narrow) + 100)
         return narrow
 

@@ -438,9 +438,6 @@ class TextWalks(TextRuns):
     _contents: StructuralHash | None = None
     _far: TokenHorizon | None = None
 
-    def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
-        super().__init__(characters, symbols)
-
     def alike(self, state: int) -> int:
         """Return a state that allows the same tokens as ``state``, with a shortest completion of
         the same length after each. Many states share one."""
