@@ -714,7 +714,8 @@ class Cursor:
                 self._engine.free.add(state)
             return [], frozenset()
         vocabulary = self._engine.vocabulary
-        tokens = self._engine.named.respelt((spell or vocabulary.encode_bytes)(forced))
+        spell = spell or vocabulary.encode_bytes
+        tokens = self._engine.named.respelt(spell(forced))
         n_closed = len(tokens)
         machine = self._engine.machine
         following = machine.next_bytes(state)
@@ -727,8 +728,7 @@ class Cursor:
             return tokens[:n_paid], frozenset()
         if n_closed == len(tokens):
             return tokens, frozenset()
-        spelling = spell or vocabulary.encode_bytes
-        needless = needless_tokens(vocabulary, spelling, tokens, n_closed, forced, following)
+        needless = needless_tokens(vocabulary, spell, tokens, n_closed, forced, following)
         return tokens[:n_closed], needless
 
     def along(

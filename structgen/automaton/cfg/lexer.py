@@ -480,10 +480,8 @@ class Lexer(Leaf):
         outcomes: the outcome of each label.
         conditions_of: the conditions of each outcome.
         ends: how terminals may end.
-        is_met_at_once, is_free_of: see `TerminalSets`.
-        permits: returns whether a terminal expected with a number may end under a condition; None
-            if no terminal is expected with a number. Then all grammars may share the lexer
-            (`shared_lexer`).
+        is_met_at_once, is_free_of: see `TerminalSets`; without its ``permits``, all grammars may
+            share the lexer (`shared_lexer`).
     """
 
     is_shared = False
@@ -494,11 +492,10 @@ class Lexer(Leaf):
     ) -> None:
         super().__init__()
         self.terminals = terminals
-        self.permits = permits
         self._sets = sets = TerminalSets(terminals, permits)
         self.outcomes, self.conditions_of = sets.outcomes, sets.conditions_of
         self.is_met_at_once, self.is_free_of = sets.is_met_at_once, sets.is_free_of
-        self.encoding = self._encoding = Utf8(terminals.alphabet)
+        self.encoding = Utf8(terminals.alphabet)
         self.ends = TerminalEnds(sets, self.encoding)
         self._minterm_bytes = AtomBytes(terminals.alphabet, self.encoding)
         self._steps_taken: dict[int, int] = {}
@@ -729,9 +726,9 @@ class Lexer(Leaf):
             live |= mask
             for minterm in bits(mask):
                 targets[minterm] = to
-        for byte, deeper in self._encoding.row(node).items():
+        for byte, deeper in self.encoding.row(node).items():
             if deeper >= 0:
-                if self._encoding.reach(deeper) & live:
+                if self.encoding.reach(deeper) & live:
                     edges[byte] = (symbol, deeper)
             elif ~deeper in targets:
                 edges[byte] = (targets[~deeper], GROUND)

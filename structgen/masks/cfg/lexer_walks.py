@@ -28,6 +28,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -778,9 +779,7 @@ def as_leaf_walk(walks: Walks, q: int, node: Node) -> LeafWalk:
     ids = np.array(found.ids, np.int32)
     row = None
     if found.rows:
-        row = found.rows[0]
-        for other in found.rows[1:]:
-            row = row | other
+        row = reduce(np.bitwise_or, found.rows)
         if node != ROOT:
             # `NonterminalWalks` combines ids.
             flags = np.unpackbits(row.view(np.uint8), bitorder="little")
