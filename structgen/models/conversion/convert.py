@@ -77,6 +77,7 @@ _MARKERS = (
 )
 
 
+_MOST_ATTENDED = 8 * PIECE  # numbers at a time; Llama 3.1 405B has 2 million for all its heads
 _MOST_TOKENS = 512  # of a text, which usually has 20 to 100; a normalizer may write 64 times more
 
 
@@ -138,9 +139,16 @@ class Calibration:
             tokens are left out, because models park attention on them with unusual values.
         """
         normed = self._norm(self._hidden, weights.attn_norm)
-        attended = self._attend(normed, weights, self.shape.layers[self._n_layers])
-        rms = _rms(normed[self._is_later]), _rms(attended[self._is_later])
-        delta = _project(attended, weights.o, weights.o_bias)
+        size = self.shape.head_size
+        step = max(_MOST_ATTENDED // (len(normed) * size), 1)
+        delta, found = np.float32(0), []
+        for at in range(0, self.shape.n_heads, step):
+            heads = range(at, min(at + step, self.shape.n_heads))
+            attended = self._attend(normed, weights, self.shape.layers[self._n_layers], heads)
+            found.append(_rms(attended[self._is_later]))
+            delta = delta + attended @ weights.o[:, at * size : heads.stop * size].T
+        rms = _rms(normed[self._is_later]), np.concatenate(found)
+        delta = delta if weights.o_bias is None else delta + weights.o_bias
         self._hidden = self._hidden + self._norm_behind(delta, weights.attn_post_norm)
         normed = self._norm(self._hidden, weights.ffn_norm)
         step = max(PIECE // self.shape.ffn_size, 1)
@@ -172,21 +180,28 @@ class Calibration:
         return delta if weight is None else self._norm(delta, weight)
 
     def _attend(
-        self, normed: FloatArray, weights: LayerWeights, attention: Attention
+        self, normed: FloatArray, weights: LayerWeights, attention: Attention, heads: range
     ) -> FloatArray:
+        """Return the results of some query heads."""
         shape, n = self.shape, len(normed)
-        heads = (n, shape.n_heads, shape.head_size), (n, shape.n_kv_heads, shape.head_size)
-        q = _project(normed, weights.q, weights.q_bias).reshape(heads[0])
-        k = _project(normed, weights.k, weights.k_bias).reshape(heads[1])
-        v = _project(normed, weights.v, weights.v_bias).reshape(heads[1])
+        group = shape.n_heads // shape.n_kv_heads
+        keys = range(heads[0] // group, heads[-1] // group + 1)
+
+        def projected(which: range, weight: FloatArray, bias: FloatArray | None) -> FloatArray:
+            rows = slice(which.start * shape.head_size, which.stop * shape.head_size)
+            values = _project(normed, weight[rows], None if bias is None else bias[rows])
+            return values.reshape(n, len(which), shape.head_size)
+
+        q = projected(heads, weights.q, weights.q_bias)
+        k = projected(keys, weights.k, weights.k_bias)
+        v = projected(keys, weights.v, weights.v_bias)
         q = self._rotate(self._norm_behind(q, weights.q_norm), attention.rope)
         k = self._rotate(self._norm_behind(k, weights.k_norm), attention.rope)
-        group = shape.n_heads // shape.n_kv_heads
         attended = np.empty_like(q)
         # One head at a time: a file of 8 MB may have 4,096, whose scores took 1.5 GB.
-        for part, head in itertools.product(self._parts, range(shape.n_heads)):
-            of = part, head // group
-            scores = np.einsum("td,sd->ts", q[part, head], k[of]) * np.float32(
+        for part, head in itertools.product(self._parts, heads):
+            of = part, head // group - keys.start
+            scores = np.einsum("td,sd->ts", q[part, head - heads.start], k[of]) * np.float32(
                 shape.attention_scale
             )
             if shape.attention_cap:
@@ -197,7 +212,7 @@ class Calibration:
             scores = np.where(is_seen, scores, np.float32(-1e30))
             scores = np.exp(scores - scores.max(axis=-1, keepdims=True))
             scores /= scores.sum(axis=-1, keepdims=True)
-            attended[part, head] = np.einsum("ts,sd->td", scores, v[of])
+            attended[part, head - heads.start] = np.einsum("ts,sd->td", scores, v[of])
         return attended.reshape(n, -1)
 
     def _rotate(self, heads: FloatArray, rope: Rope | None) -> FloatArray:
