@@ -104,6 +104,10 @@ def test_the_one_of_the_catalogue_is_converted(tmp_path, monkeypatch, cache_fold
         ({"decoder/layer_2/x": np.int8(0)}, r"no float tensor 'model\.decoder\.layers\.2\."),
         ({"decoder/num_heads": np.zeros(2, np.int16)}, "is damaged"),
         ({"encoder/conv1/weight": np.int8(0)}, "is damaged"),
+        # 223 MB of them took 1,075 MB; an honest folder of that size takes 461.
+        ({"decoder/layer_0/ffn/linear_0/bias": np.zeros(96, np.float32)}, r"\(96,\), expected"),
+        ({"encoder/layer_0/ffn/linear_1/weight": np.zeros((32, 96), np.float32)}, r"expected \(32"),
+        ({"encoder/layer_norm/gamma": np.zeros(96, np.float32)}, r"\(96,\), expected \(32,\)"),
     ],
 )
 def test_what_is_refused_of_ctranslate2(settings, message, tmp_path):

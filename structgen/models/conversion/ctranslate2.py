@@ -85,12 +85,19 @@ class CTranslate2Folder:
             self.config[f"{part}_layers"] = len(layers)
             self.config[f"{part}_attention_heads"] = int(found[f"{part}/num_heads"])
 
+    def tensor_shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor, by Hugging Face's name. Raises as `tensor`."""
+        return self._stored(name).shape
+
     def tensor(self, name: str) -> FloatArray:
         """Return a tensor's values as float32, by Hugging Face's name.
 
         Raises:
             ConversionError: there is no such tensor, or it is quantised.
         """
+        return self._stored(name).astype(np.float32)
+
+    def _stored(self, name: str) -> npt.NDArray[Any]:
         half, layer, inner, kind = _NAME.fullmatch(name).groups()  # type: ignore[union-attr]
         place, part, n_parts = _PLACES.get(inner, (inner, 0, 1))
         if place.endswith("norm"):
@@ -99,7 +106,7 @@ class CTranslate2Folder:
         found = self._tensors.get(f"{half}/layer_{layer}/{whole}" if layer else f"{half}/{whole}")
         if found is None or found.dtype.kind != "f":
             raise ConversionError(f"{self.path} has no float tensor {name!r}, which is required.")
-        return np.split(found, n_parts)[part].astype(np.float32)
+        return np.split(found, n_parts)[part]
 
 
 def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:

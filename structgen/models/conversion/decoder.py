@@ -291,8 +291,17 @@ class Tensors(ABC, Generic[StoredT]):
         return frozenset(self._tensors)
 
     def tensor_shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor, rows first: a projection is ``(outputs, inputs)``."""
-        return self._tensors[name].shape
+        """Return the shape of a tensor, rows first: a projection is ``(outputs, inputs)``.
+
+        Raises:
+            ConversionError: there is no such tensor.
+        """
+        return self._stored(name).shape
+
+    def _stored(self, name: str) -> StoredT:
+        if name not in self._tensors:
+            raise ConversionError(f"{self.path} has no tensor {name!r}, which is required.")
+        return self._tensors[name]
 
     def tensor(self, name: str) -> FloatArray:
         """Return a tensor's values as float32.
@@ -301,9 +310,7 @@ class Tensors(ABC, Generic[StoredT]):
             ConversionError: there is no such tensor, its storage type is not supported, or it has
                 NaN or infinity.
         """
-        if name not in self._tensors:
-            raise ConversionError(f"{self.path} has no tensor {name!r}, which is required.")
-        values = self._values_of(name, self._tensors[name])
+        values = self._values_of(name, self._stored(name))
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(values.sum()):
                 return values

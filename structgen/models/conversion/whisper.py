@@ -18,6 +18,7 @@ import onnx_ir as ir
 from structgen.errors import ConversionError
 
 from . import ctranslate2
+from .decoder import FloatArray
 from .graph import SEARCH, eight_bit, registered
 from .hugging_face import SafetensorsFolder, read_file, read_json, tokenizer_settings
 
@@ -61,8 +62,16 @@ class _Graph:
         name = "integers." + "_".join(map(str, values))
         return self.constant(name, np.array(values, np.int64))
 
-    def weight(self, name: str) -> ir.Value:
-        return self.constant(name, self.tensors.tensor(name))
+    def tensor(self, name: str, *shape: int) -> FloatArray:
+        # Before it is read: each number of a large bias would stay in memory in 32 bits.
+        if (found := self.tensors.tensor_shape(name)) != shape:
+            raise ConversionError(
+                f"{self.tensors.path}: tensor {name!r} has the shape {found}, expected {shape}."
+            )
+        return self.tensors.tensor(name)
+
+    def weight(self, name: str, *shape: int) -> ir.Value:
+        return self.constant(name, self.tensor(name, *shape))
 
     def many(
         self, kind: str, n: int, *inputs: ir.Value | None, domain: str = "", **attributes: Any
@@ -75,21 +84,24 @@ class _Graph:
         return self.many(kind, 1, *inputs, **attributes)[0]
 
     def norm(self, name: str, x: ir.Value) -> ir.Value:
-        gain, bias = self.weight(f"{name}.weight"), self.weight(f"{name}.bias")
+        gain, bias = (self.weight(f"{name}.{kind}", self.width) for kind in ("weight", "bias"))
         return self.one("LayerNormalization", x, gain, bias, epsilon=1e-5)
 
-    def quantized(self, name: str) -> tuple[list[ir.Value], dict[str, int]]:
+    def quantized(self, name: str, *shape: int) -> tuple[list[ir.Value], dict[str, int]]:
         """Return the values and scales of a matrix, and the attributes of ``MatMulNBits`` for its
         sizes."""
-        matrix = eight_bit(self.tensors.tensor(name))
+        matrix = eight_bit(self.tensor(name, *shape))
         values = self.constant(f"{name}.values", matrix.values)
         scales = self.constant(f"{name}.scales", matrix.scales)
         sizes = {"K": matrix.n_inputs, "N": matrix.n_outputs, "bits": 8, "block_size": matrix.block}
         return [values, scales], sizes | {"accuracy_level": 4}
 
-    def project(self, name: str, x: ir.Value, has_bias: bool = True) -> ir.Value:
-        weights, sizes = self.quantized(f"{name}.weight")
-        rest = [None, None, self.weight(f"{name}.bias")] if has_bias else []
+    def project(
+        self, name: str, x: ir.Value, has_bias: bool = True, shape: tuple[int, ...] | None = None
+    ) -> ir.Value:
+        n_outputs, n_inputs = shape or (self.width, self.width)
+        weights, sizes = self.quantized(f"{name}.weight", n_outputs, n_inputs)
+        rest = [None, None, self.weight(f"{name}.bias", n_outputs)] if has_bias else []
         return self.one("MatMulNBits", x, *weights, *rest, domain=_MICROSOFT, **sizes)
 
     def heads(self, x: ir.Value) -> ir.Value:
@@ -104,8 +116,10 @@ class _Graph:
         return [self.project(f"{name}.{one}_proj", x, one != "k") for one in "qkv"]
 
     def feed_forward(self, layer: str, x: ir.Value) -> ir.Value:
-        wide = self.project(f"{layer}.fc1", self.norm(f"{layer}.final_layer_norm", x))
-        return self.one("Add", x, self.project(f"{layer}.fc2", self.one("Gelu", wide)))
+        normed = self.norm(f"{layer}.final_layer_norm", x)
+        size = self.tensors.tensor_shape(f"{layer}.fc1.weight")[0]
+        wide = self.one("Gelu", self.project(f"{layer}.fc1", normed, shape=(size, self.width)))
+        return self.one("Add", x, self.project(f"{layer}.fc2", wide, shape=(self.width, size)))
 
     def save(self, file: Path) -> None:
         model = ir.Model(self.graph, ir_version=10, producer_name="structgen")
@@ -121,12 +135,14 @@ def write_encoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
     n_mels, length = int(config["num_mel_bins"]), _FRAMES // 2
     x = graph.given("audio_features", _FLOAT, "batch_size", n_mels, _FRAMES)
     for i in (1, 2):
-        name = f"{graph.part}.conv{i}"
-        weight, bias = graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias")
+        name, n_inputs = f"{graph.part}.conv{i}", n_mels if i == 1 else graph.width
+        weight = graph.weight(f"{name}.weight", graph.width, n_inputs, 3)
+        bias = graph.weight(f"{name}.bias", graph.width)
         kernel = {"kernel_shape": [3], "pads": [1, 1], "strides": [i]}
         x = graph.one("Gelu", graph.one("Conv", x, weight, bias, **kernel))
     x = graph.one("Transpose", x, perm=[0, 2, 1])
-    x = graph.one("Add", x, graph.weight(f"{graph.part}.embed_positions.weight"))
+    positions = graph.weight(f"{graph.part}.embed_positions.weight", length, graph.width)
+    x = graph.one("Add", x, positions)
     for i in range(int(config["encoder_layers"])):
         layer = f"{graph.part}.layers.{i}"
         normed = graph.norm(f"{layer}.self_attn_layer_norm", x)
@@ -158,14 +174,15 @@ def write_decoder(tensors: _Tensors, config: Mapping[str, Any], file: Path) -> N
         ]
         for kind, length in (("self", "past_sequence_length"), ("cross", _FRAMES // 2))
     )
-    (values, scales), sizes = graph.quantized(f"{graph.part}.embed_tokens.weight")
-    n_tokens = sizes["N"]
-    rows = graph.one("Reshape", values, graph.integers(n_tokens, sizes["K"]))
+    n_tokens, table = int(config["vocab_size"]), f"{graph.part}.embed_tokens.weight"
+    (values, scales), sizes = graph.quantized(table, n_tokens, graph.width)
+    rows = graph.one("Reshape", values, graph.integers(n_tokens, graph.width))
     how = {"bits": 8, "block_size": sizes["block_size"], "gather_axis": 0, "quantize_axis": 1}
     x = graph.one("GatherBlockQuantized", rows, ids, scales, domain=_MICROSOFT, **how)
     begin = graph.one("Shape", past[0][0], start=2, end=3)
     end = graph.one("Add", begin, graph.one("Shape", ids, start=1, end=2))
-    places = graph.weight(f"{graph.part}.embed_positions.weight")
+    positions = f"{graph.part}.embed_positions.weight"
+    places = graph.weight(positions, int(config["max_target_positions"]), graph.width)
     x = graph.one("Add", x, graph.one("Slice", places, begin, end, graph.integers(0)))
     presents = []
     for i in layers:
