@@ -29,15 +29,20 @@ _HOLDS = {
     "function": {7: "node", 11: "attribute"},
     "graph": {1: "node", 5: "tensor", 11: "port", 12: "port", 15: "sparse"},
     "node": {5: "attribute"},
-    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+    "attribute": {
+        **{5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
+        **{14: "type", 15: "type"},
+    },
     "sparse": {1: "tensor", 2: "tensor"},
     "tensor": {13: "data"},
     "port": {2: "type"},
-    "type": {1: "element"},
-    "element": {},
+    "type": {1: "element", 4: "list", 8: "element", 9: "list"},
+    "list": {1: "type"},
+    "element": {2: "shape"},
+    "shape": {},
 }
-"""Fields of ONNX's protocol buffers that lead to the place of a tensor's data, or that `_of_ports`
-follows."""
+"""Fields of ONNX's protocol buffers that lead to the place of a tensor's data, that `_of_ports`
+follows, or whose dimensions take hundreds of bytes of memory each when a graph gets a mask."""
 
 _PORTS = ((7, 11), (7, 12))  # the path to the inputs and outputs of a graph
 _NAME, _TYPE = (1,), (2,)  # and in them to the name and the type
@@ -445,6 +450,8 @@ def _references(path: Path, left: Iterator[int]) -> Iterator[tuple[str, int]]:
                     entries[pair.get(1) if is_known else None] = pair.get(2, b"")
                 elif inner == "data":
                     raise ValueError(f"a reference has more than {_LONGEST:,} bytes")
+                elif kind == "tensor" and number == 1 and end - start > _LONGEST:
+                    raise ValueError("a tensor has too many dimensions")
                 elif inner is not None:
                     waiting.append((inner, start, end))
             if b"location" in entries:

@@ -166,10 +166,22 @@ def test_a_graph_with_its_weights_is_refused_before_it_is_read(without_masks, mo
         models.add_mask(without_masks)
 
 
+def field(data, *numbers):
+    """A field of a protocol buffer in others, the outermost first."""
+    for number in reversed(numbers):
+        n = len(data)
+        data = bytes([number << 3 | 2, n & 127 | 128, n >> 7 & 127 | 128, n >> 14]) + data
+    return data
+
+
 @pytest.mark.parametrize(
     ("end", "says"),
     [
         (b"\x3a\x02\x0a\x00" * 300_000, "it has more than 500,000 fields"),  # empty nodes
+        # 8 MB of dimensions took 1.0 GB in a tensor, and 1.3 GB in the type of an attribute.
+        (field(b"\1" * 2_000, 7, 5, 1), "a tensor has too many dimensions"),
+        (field(b"\x0a\x00" * 600_000, 7, 1, 5, 14, 1, 2), "it has more than 500,000 fields"),
+        (field(b"\x0a\x00" * 600_000, 7, 1, 5, 14, 4, 1, 1, 2), "more than 500,000 fields"),
         (b"\x3a\x0a\x2a\x08\x6a\x06\x0a\x00\x12\x02..", "a reference has no file name"),
     ],
 )
