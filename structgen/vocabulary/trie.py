@@ -36,7 +36,8 @@ Int32Array = npt.NDArray[np.int32]
 MAX_TOKEN_BYTES = 65_535
 """The longest token, in bytes (`Trie.depth` is a uint16)."""
 
-_MOST_NODES = 1_300_000  # 340 bytes each, with tables for masks; Gemma 3 has 600,000
+_MOST_NODES = 800_000  # 340 bytes each, with tables for masks; Gemma 3 has 600,000
+_NODES_PER_TOKEN = 2  # beyond those; the largest vocabularies have 0.9 million tokens
 
 _PIECE = 8192  # nodes, of which the dict takes a millisecond
 
@@ -103,6 +104,7 @@ class Trie:
         # Node at which each token ends; 0, the root, for tokens without text.
         end_node = np.zeros(len(tokens), np.int64)
         alive = np.flatnonzero(lengths)  # tokens that reach below the current level
+        most = _MOST_NODES + _NODES_PER_TOKEN * len(alive)
         node = np.zeros(len(alive), np.int64)  # the node of each of them
         depth = 0
         while len(alive):
@@ -112,9 +114,9 @@ class Trie:
             bytes_.append((level & 0xFF).astype(np.uint8))
             node = rank.reshape(-1) + level_start[-1]
             level_start.append(level_start[-1] + len(level))
-            if level_start[-1] > _MOST_NODES:
+            if level_start[-1] > most:
                 raise VocabularyError(
-                    f"The tokens are too long in total: they have more than {_MOST_NODES:,} "
+                    f"The tokens are too long in total: they have more than {most:,} "
                     "prefixes. Declare those special that do not represent text."
                 )
             depth += 1
