@@ -575,8 +575,8 @@ class _Asked:
         self.arrived = time.perf_counter()
         self.job: Job | WorkJob | None = None
         self.checks: AskedChecks | None = None
-        limit = message.search.timeout if isinstance(message, Call) else message.timeout
-        self._until = math.inf if limit is None else self.arrived + limit
+        timeout = message.search.timeout if isinstance(message, Call) else message.timeout
+        self._timeout = math.inf if timeout is None else timeout
         self.is_given_up = self.is_dropped = False
 
     @property
@@ -587,7 +587,7 @@ class _Asked:
     @property
     def is_over(self) -> bool:
         """Whether it was cancelled, or has timed out."""
-        return self.is_given_up or time.perf_counter() > self._until
+        return self.is_given_up or time.perf_counter() > self.arrived + self._timeout
 
     def check(self) -> None:
         """Check that it is not over, before work that takes long.
@@ -595,9 +595,14 @@ class _Asked:
         Raises:
             IncompleteOutput: it is.
         """
+        if self.is_given_up:
+            raise IncompleteOutput("There is no result: it was cancelled.", text="")
         if self.is_over:
-            why = "was cancelled" if self.is_given_up else "timed out"
-            raise IncompleteOutput(f"There is no result: it {why} before it began.", text="")
+            raise IncompleteOutput(
+                f"There is no result: it timed out before it began (timeout={self._timeout:g} "
+                "seconds). Allow more.",
+                text="",
+            )
 
 
 @final

@@ -559,7 +559,7 @@ def test_a_model_in_this_process(tmp_path: Path) -> None:
 
 def test_prompts_that_were_refused_are_let_go_of(tmp_path: Path) -> None:
     """Each of a client's may have megabytes, and nothing else may come between them."""
-    from structgen.workers.protocol import Call
+    from structgen.workers.worker import _Prompt
 
     tiny = tiny_model(tmp_path, context_length=4096)
     with Runner({"here": {"source": tiny, "in_process": True}}) as runner:
@@ -567,7 +567,7 @@ def test_prompts_that_were_refused_are_let_go_of(tmp_path: Path) -> None:
             with pytest.raises(PromptError, match="about 3"):
                 runner.complete(prompt=f"{letter}x" * 15_000)
         gc.collect()
-        kept = {one.prompt[0] for one in gc.get_objects() if isinstance(one, Call)}
+        kept = {one.content[0] for one in gc.get_objects() if isinstance(one, _Prompt)}
         assert len(kept) <= 2
 
 

@@ -1042,9 +1042,10 @@ def test_calls_that_are_over_do_not_wait_for_others() -> None:
     worker._prepare_all(SimpleNamespace(get=get, empty=worker._long.empty))
     told = Frames(io.BytesIO(out.getvalue()))
     ended = {one.id: str(one.error) for one in iter(told.read, None)}
+    why = "it timed out before it began (timeout=0.01 seconds). Allow more."
     assert ended == {
-        late: "There is no result: it timed out before it began.",
-        cancelled: "There is no result: it was cancelled before it began.",
+        late: f"There is no result: {why}",
+        cancelled: "There is no result: it was cancelled.",
     }
 
 
