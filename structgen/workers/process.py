@@ -233,7 +233,7 @@ class WorkerProcess:
         with self._lock:
             if self._handlers.pop(number, None) is None:
                 return
-        self.send(Cancel(number, is_awaited=False))
+        self.send(Cancel(number))
 
     def stop(self) -> None:
         """End the process: after its current pass, or after some seconds in any case.
@@ -566,10 +566,8 @@ class RunningCall:
             if isinstance(message, TypeWanted):
                 process.send(call)
                 # Earlier messages about it were from a call that the process has dropped.
-                if not process.expects(message.id):
-                    process.send(Cancel(message.id, is_awaited=False))
-                elif cancel is not None and cancel.is_set():
-                    process.send(Cancel(message.id, is_awaited=True))
+                if not process.expects(message.id) or (cancel is not None and cancel.is_set()):
+                    process.send(Cancel(message.id))
                 return
             try:
                 if isinstance(message, Question):
@@ -636,7 +634,7 @@ class RunningCall:
         if process is None or self._number is None:
             return
         if event.is_set():
-            process.send(Cancel(self._number, is_awaited=True))
+            process.send(Cancel(self._number))
         else:
             self._poll = loop.call_later(POLL_SECONDS, self._ask, loop, event)
 

@@ -169,15 +169,9 @@ class ErrandCall:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End a call where it is.
-
-    Attributes:
-        id: its number.
-        is_awaited: whether anybody waits for its end.
-    """
+    """End the call of that number where it is."""
 
     id: int
-    is_awaited: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, TypeAlias, TypeVar, final
 
+import numpy as np
+
 from structgen import models
 from structgen.constraint import compile as compile_constraint
 from structgen.constraint import warm_up
@@ -92,6 +94,7 @@ _MOST_ASIDE = 2
 _LET_GO_SECONDS = 0.001
 _AHEAD_SECONDS = 0.01  # between two checks whether others have caught up with an owner
 _SORT_SECONDS = 0.1  # between two looks for calls that need not wait in line
+_NOTHING = Prepared(np.empty(0, np.int32), ())
 
 
 def main() -> None:
@@ -253,7 +256,7 @@ class _Worker:
             asked = self._asked.get(message.id)
             if asked is None:
                 return
-            asked.is_given_up, asked.is_dropped = True, not message.is_awaited
+            asked.is_given_up = True
             if asked.job is not None:
                 self._scheduler.cancel(asked.job)
 
@@ -287,10 +290,11 @@ class _Worker:
                 look = now + _SORT_SECONDS
                 for line in lines.values():
                     line.sort(key=lambda one: not one.is_over and one.prompt.begun is None)
-            ready = [one for one, line in lines.items() if self._may_prepare(line[0])]
-            if not ready:
+            has_all = arrived.empty()
+            ready = [one for one, line in lines.items() if has_all and self._may_prepare(line[0])]
+            if has_all and not ready:
                 hand_in()
-            if not ready or not arrived.empty():
+            if not ready:
                 begun = self._being_seen()
                 if arrived.empty() and not begun:
                     self._is_prepared.set()
@@ -382,34 +386,29 @@ class _Worker:
     def _prepare(self, asked: _Asked) -> Job | WorkJob | None:
         """Return the job of a call; None if it has ended already."""
         message = asked.message
-        if asked.is_dropped:
-            self._forget(asked)
-            return None
         try:
             if isinstance(message, Call):
                 job: Job | WorkJob | None = self._job(asked, message)
             else:
                 job = self._work_job(asked, message)
         except Exception as error:
-            self._end(asked, None, _portable(error, "The call cannot be prepared"))
+            self._end(asked, None, error, "The call cannot be prepared")
             return None
-        if job is None:
-            return None
+        if job is not None:
+            self._is_now(asked, job)
+        return job
+
+    def _is_now(self, asked: _Asked, job: Job | WorkJob) -> None:
+        """Note the job that a call is from now on."""
         with self._lock:
             asked.job = job
-        if asked.is_given_up:
-            job.cancel()
-        return job
+            if asked.is_given_up:
+                job.cancel()
 
     def _work_job(self, asked: _Asked, message: ErrandCall) -> WorkJob:
         """Return the job of an errand."""
-
-        def on_end(result: Any, error: Exception | None) -> None:
-            failed = None if error is None else _portable(error, "The call has failed")
-            self._end(asked, result, failed)
-
         asked.check()
-        work = pickle.loads(message.errand)(self._model)
+        work, on_end = pickle.loads(message.errand)(self._model), partial(self._end, asked)
         return WorkJob(
             work, on_end, message.caller, message.timeout, asked.arrived, owner=message.owner
         )
@@ -422,9 +421,8 @@ class _Worker:
             self._send(TypeWanted(message.id))
             return None
         checks = asked.checks = self._checks_of(message, task)
-        if not asked.is_seen:
-            asked.check()
-        prepared = self._prepared(task, asked.prompt, message.search)
+        is_nothing = asked.is_over and asked.prompt.prepared is None  # the model will not see it
+        prepared = _NOTHING if is_nothing else self._prepared(task, asked.prompt, message.search)
         run = task.run(prepared, message.search, message.index, checks)
         run.count_time_from(asked.arrived)
         output = _Output(self, asked, message, run)
@@ -499,18 +497,13 @@ class _Worker:
 
     # -- what it hears ----------------------------------------------------------------------
 
-    def _follow(self, asked: _Asked, job: WorkJob) -> None:
-        """Finish a call whose output is made; passes of others run in between."""
-        with self._lock:
-            asked.job = job
-            if asked.is_given_up:
-                job.cancel()
-        self._scheduler.submit([job])
-
-    def _end(self, asked: _Asked, result: Any, error: Exception | None) -> None:
+    def _end(
+        self, asked: _Asked, result: Any, error: Exception | None, what: str = "The call has failed"
+    ) -> None:
         self._forget(asked)
+        failed = None if error is None else _portable(error, what)
         try:
-            self._send(Ended(asked.id, result, error))
+            self._send(Ended(asked.id, result, failed))
         except Exception as failure:  # ends this call, and not the process with all others
             self._send(Ended(asked.id, None, _portable(failure, "The result cannot be sent")))
 
@@ -564,7 +557,6 @@ class _Asked:
         job: the call as the scheduler has it, after it was prepared.
         checks: its checks, if they run in the parent.
         is_given_up: whether it was cancelled.
-        is_dropped: whether it was cancelled, and nobody waits for its end.
     """
 
     def __init__(self, message: Call | ErrandCall, prompt: _Prompt) -> None:
@@ -577,7 +569,7 @@ class _Asked:
         self.checks: AskedChecks | None = None
         timeout = message.search.timeout if isinstance(message, Call) else message.timeout
         self._timeout = math.inf if timeout is None else timeout
-        self.is_given_up = self.is_dropped = False
+        self.is_given_up = False
 
     @property
     def is_seen(self) -> bool:
@@ -645,9 +637,10 @@ class _Output:
             self._send(made, failed)
 
         limit = message.search.timeout
-        job = WorkJob(made.checking_sure(), sure, message.caller, limit, self._asked.arrived)
-        job.owner = message.owner
-        self._worker._follow(self._asked, job)
+        arrived, work = self._asked.arrived, made.checking_sure()
+        job = WorkJob(work, sure, message.caller, limit, arrived, owner=message.owner)
+        self._worker._is_now(self._asked, job)
+        self._worker._scheduler.submit([job])
 
     def _send(self, result: GenerationResult[Any] | None, error: Exception | None) -> None:
         try:
@@ -657,9 +650,7 @@ class _Output:
                 result = self._without_scores(replace(result, timings=Timings(first, took)))
         except Exception as failure:  # ends this call, and not the process with all others
             result, error = None, failure
-        if error is not None:
-            error = _portable(error, "The output cannot be generated")
-        self._worker._end(self._asked, result, error)
+        self._worker._end(self._asked, result, error, "The output cannot be generated")
 
     def _without_scores(self, result: GenerationResult[Any]) -> GenerationResult[Any]:
         """Send the log probabilities and steps of a result first, in parts; return the rest."""
