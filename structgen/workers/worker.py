@@ -591,8 +591,8 @@ class _Asked:
             raise IncompleteOutput("There is no result: it was cancelled.", text="")
         if self.is_over:
             raise IncompleteOutput(
-                f"There is no result: it timed out before it began (timeout={self._timeout:g} "
-                "seconds). Allow more.",
+                f"There is no result: it timed out (timeout={self._timeout:g} seconds) before it "
+                "began. Allow more.",
                 text="",
             )
 
