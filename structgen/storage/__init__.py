@@ -19,18 +19,3 @@ from .generational import (
 )
 from .locks import fork_safe, in_child
 from .user_folder import written_whole
-
-__all__ = [
-    "Caches",
-    "GenerationalCache",
-    "IdentityMap",
-    "KeptByBytes",
-    "Numbers",
-    "Weighed",
-    "array_cache",
-    "cached_method",
-    "fork_safe",
-    "in_child",
-    "user_folder",
-    "written_whole",
-]

@@ -10,16 +10,3 @@ from __future__ import annotations
 
 from .checks import WAITING, Checks, Judging, Key, Reading, Refusal, Waiting, checks_of
 from .partial import GrowingValue, Partial
-
-__all__ = [
-    "WAITING",
-    "Checks",
-    "GrowingValue",
-    "Judging",
-    "Key",
-    "Partial",
-    "Reading",
-    "Refusal",
-    "Waiting",
-    "checks_of",
-]

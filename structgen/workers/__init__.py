@@ -17,26 +17,3 @@ from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, apart, owner, 
 from .protocol import FORM_BYTES, form_weight
 from .scheduler import Job, Scheduler, WorkJob
 from .threads import give_back
-
-__all__ = [
-    "FORM_BYTES",
-    "MAX_MASK_WORK",
-    "MAX_WORK",
-    "STRANGER",
-    "AsyncModel",
-    "EmbedderProcess",
-    "Job",
-    "Scheduler",
-    "Stranger",
-    "WorkJob",
-    "WorkerGenerator",
-    "apart",
-    "at_once",
-    "form_weight",
-    "give_back",
-    "owner",
-    "prompt_tokens",
-    "python",
-    "run_errands",
-    "transcribe_windows",
-]

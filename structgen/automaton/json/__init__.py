@@ -16,20 +16,3 @@ from .numbers import NumberLeaf
 from .options import CompileOptions, JsonOptions, ReadLimits, guidance, json_options, part_options
 from .values import MAX_DEPTH_COMPARED, MAX_SPELT_NUMBERS
 from .whitespace import CLOSE
-
-__all__ = [
-    "CLOSE",
-    "MAX_DEPTH_COMPARED",
-    "MAX_SPELT_NUMBERS",
-    "UNLIMITED",
-    "CompileOptions",
-    "ExcludingLeaf",
-    "JsonOptions",
-    "NumberLeaf",
-    "OpeningLeaf",
-    "ReadLimits",
-    "bytes_of_many",
-    "guidance",
-    "json_options",
-    "part_options",
-]
