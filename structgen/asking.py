@@ -45,13 +45,7 @@ class KeptGenerators:
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
 
     def get(self, make: Callable[..., Any], output_type: Any, options: Mapping[str, Any]) -> Any:
-        """Return the generator of ``output_type``; compile it if it is not one of the last.
-
-        Args:
-            make: makes a generator from an output type and options.
-            output_type: as for `Generator`.
-            options: as for `Generator`.
-        """
+        """Return the generator of ``output_type``; compile it if it is not one of the last."""
         type_key = cache_key(output_type)
         try:
             # By their types, too: an invalid option, such as draft=1, may equal a valid one.

@@ -51,11 +51,7 @@ _UNLIMITED = 1 << 30
 
 
 class SequenceFrame(Frame):
-    """The frame below an open part of a sequence. ``at`` is the index of the next part.
-
-    Args:
-        parts: the alternatives with which each part may start.
-    """
+    """The frame below an open part of a sequence. ``at`` is the index of the next part."""
 
     nests = False
 
@@ -105,10 +101,6 @@ class SequenceFrame(Frame):
 class TimesFrame(Frame):
     """The frame below an open part that is repeated. ``at`` counts the parts so far, this one
     included, as far as the bounds need it.
-
-    Args:
-        part: the alternatives with which the part may start.
-        least, most: bounds on the number of repetitions.
     """
 
     nests = False

@@ -42,15 +42,7 @@ class Talk(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One prompt and the type of its answer.
-
-    Attributes:
-        title: the heading.
-        type_text: the output type as source code.
-        output_type: the output type; None for free text.
-        prompt: text, or chat messages.
-        options: search options.
-    """
+    """One prompt and the type of its answer."""
 
     title: str
     type_text: str

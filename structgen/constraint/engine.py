@@ -256,10 +256,6 @@ class Engines:
 
     Attributes:
         kept: the engine; None: it is made when it is needed.
-
-    Args:
-        first: the first engine.
-        make: makes a new one like the first.
     """
 
     def __init__(self, first: Engine, make: Callable[[], Engine]) -> None:

@@ -743,13 +743,7 @@ _FORMAT = "structgen decider 1"
 
 @dataclass(frozen=True)
 class SavedDecider:
-    """The contents of a file of `Decider.save`.
-
-    Attributes:
-        settings: the settings of the decider.
-        abstain_below: as for a `Decider`.
-        calibrations: the calibrations.
-    """
+    """The contents of a file of `Decider.save`."""
 
     settings: Settings
     abstain_below: float | Mapping[str, float] | None

@@ -361,14 +361,7 @@ class Trial:
     def __init__(
         self, checks: Judging, constraint: Constraint, settings: Mapping[str, Any], retries: int
     ) -> None:
-        """Begin an output.
-
-        Args:
-            checks: the checks of its type.
-            constraint: its type.
-            settings: the search settings.
-            retries: the most refusals after which it continues.
-        """
+        """Begin an output."""
         texts, samples = constraint.named.texts, settings.get("do_sample")
         temperature = float(settings.get("temperature", 1.0)) if samples else 1.0
         is_json = isinstance(constraint.output.grammar, ir.Json)

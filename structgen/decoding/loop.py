@@ -56,11 +56,6 @@ from .speculation import MOST_AHEAD
 def made(model: Model, run: Run, *, has_begun: bool = False) -> Generator[list[Chunk], None, None]:
     """Make an output with a model step by step, like `passes_of`; own its sequence and its end.
 
-    Args:
-        model: the model.
-        run: the output.
-        has_begun: whether part of it was made already.
-
     Raises:
         IncompleteOutput: the text of an output type was cut.
     """

@@ -162,11 +162,7 @@ class Shortened:
 
 @final
 class Clock:
-    """The times of one output. Any thread may cancel it.
-
-    Attributes:
-        is_cancelled: whether `cancel` was called.
-    """
+    """The times of one output. Any thread may cancel it."""
 
     def __init__(self, timeout: float | None = None, cancelled: CancelEvent | None = None) -> None:
         """Start the clock.

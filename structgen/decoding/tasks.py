@@ -80,13 +80,7 @@ class Prepared(NamedTuple):
 
 @final
 class Task:
-    """Prepares prompts and outputs. Immutable and thread-safe.
-
-    Attributes:
-        model: the model.
-        constraint: the compiled output type, or None.
-        has_sections: whether there are sections before the answer.
-    """
+    """Prepares prompts and outputs. Immutable and thread-safe."""
 
     def __init__(
         self,
@@ -315,11 +309,6 @@ def checks_for(
 ) -> Checks | None:
     """Return the checks that run while an output is written; None if there are none.
 
-    Args:
-        checks: the checks of the output type.
-        search: the options of the call.
-        constraint: the output type.
-
     Raises:
         OptionError: the other options exclude checks, or there is no output type.
     """
@@ -342,12 +331,6 @@ def make_outputs(
     task: Task, prompt: Any, options: Mapping[str, Any], convert: Callable[[Output], Any]
 ) -> Any:
     """Make one output or several, and convert each; an error of one does not affect others.
-
-    Args:
-        task: makes outputs from prompts.
-        prompt: one prompt, or several.
-        options: the options of the call.
-        convert: converts a finished output to the return value.
 
     Raises:
         StructgenError: the error of the only output; `BatchError` if some of several failed.

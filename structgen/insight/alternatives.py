@@ -104,11 +104,7 @@ def _escaped(text: bytes) -> bytes:
 
 @final
 class WrittenTexts:
-    """Texts that may be written from a place on, which lies before or inside them.
-
-    Attributes:
-        count: number of texts.
-    """
+    """Texts that may be written from a place on, which lies before or inside them."""
 
     def __init__(
         self, texts: Sequence[bytes], *, is_json: bool, lead: bytes = b"", head: bytes = b""

@@ -426,10 +426,6 @@ def below(
 
     A value also counts if the passes do not find enough of its probability.
 
-    Args:
-        confidence: the confidence of an output.
-        threshold: the lowest probability, for all values or by path.
-
     Raises:
         OptionError: no value at a path was a choice among few; or, with one number for all values,
             this is not known for some; or there are too many alternatives in total.

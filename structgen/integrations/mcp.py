@@ -585,13 +585,6 @@ async def called(
 ) -> BaseModel:
     """Return the result of a tool.
 
-    Args:
-        runner: the Runner.
-        tool: the tool.
-        known: the models that it may use.
-        given: the arguments.
-        on_progress: see `OnProgress`.
-
     Raises:
         ModelNotFound: the arguments name a model that the tool does not have.
         RequestError: an argument is wrong; the message has the tool's name of it.

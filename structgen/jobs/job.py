@@ -478,10 +478,6 @@ class Cluster(Protocol):
     def pool(self, make: Asker, model: str) -> Any:
         """Return an `Ask` that runs there. It has a ``window``, as in a job, and must be closed.
 
-        Args:
-            make: makes the ask on each machine.
-            model: as in `structgen.load`.
-
         Raises:
             StructgenError: no machine is available.
         """

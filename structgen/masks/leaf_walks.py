@@ -390,13 +390,7 @@ class TrieWalk(WalkBuilder):
 
 
 class Walker:
-    """The caches and walks of one vocabulary.
-
-    Attributes:
-        store: the store of walks.
-        texts: the vocabulary's texts.
-        strings: walks of text.
-    """
+    """The caches and walks of one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.store = WalkStore(vocabulary)

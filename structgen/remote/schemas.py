@@ -372,11 +372,6 @@ class SentSchema:
 def sent_schema(schema: Any, dialect: Dialect, name: str) -> SentSchema:
     """Return the schema of an output type for a dialect.
 
-    Args:
-        schema: the schema as the grammar has it.
-        dialect: the server's dialect.
-        name: the name of the type in messages.
-
     Raises:
         OutputTypeError: it cannot be expressed; the message has the path and the fix.
     """

@@ -623,12 +623,6 @@ class Conversations:
     ) -> Asked:
         """Yield the chunks of an answer, then the response.
 
-        Args:
-            request: what was asked.
-            ask: asks the model once.
-            model: the model's id.
-            loop: the event loop that runs tools.
-
         Raises:
             What ``ask`` raises. SessionError: the turn could not begin, or could not be stored; in
                 the second case its ``response`` is the answer.

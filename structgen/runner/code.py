@@ -180,11 +180,7 @@ class CodeExecutionConfig:
 
 @final
 class CodeExecution:
-    """Runs code for the chats of a Runner, and keeps the files that it made.
-
-    Attributes:
-        config: how code runs.
-    """
+    """Runs code for the chats of a Runner, and keeps the files that it made."""
 
     def __init__(self, config: CodeExecutionConfig) -> None:
         self.config = config

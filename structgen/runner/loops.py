@@ -41,9 +41,6 @@ T = TypeVar("T")
 class Interrupted(Exception):
     """Carries an exception that would end the event loop out of a task, such as a KeyboardInterrupt
     that a tool raised.
-
-    Attributes:
-        cause: the exception.
     """
 
     def __init__(self, cause: BaseException) -> None:
@@ -61,11 +58,7 @@ async def carried(work: Awaitable[T]) -> T:
 
 @final
 class LoopThread:
-    """An event loop in its own thread. Thread-safe.
-
-    Attributes:
-        is_stopping: whether `stop` has been called.
-    """
+    """An event loop in its own thread. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         """Start it."""

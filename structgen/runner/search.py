@@ -50,10 +50,6 @@ SearchCallback: TypeAlias = Callable[[str], Any]
 class WebSearch:
     """The web search of a Runner. Requests share it.
 
-    Args:
-        callback: finds results.
-        rerank: orders passages by how well they answer the query.
-
     Raises:
         OptionError: the callback is not a function.
     """

@@ -527,11 +527,7 @@ class Sessions:
 
 @final
 class Turn:
-    """One turn of a session: the messages before it, then those that it adds.
-
-    Attributes:
-        session_id: the id of the session.
-    """
+    """One turn of a session: the messages before it, then those that it adds."""
 
     def __init__(self, sessions: Sessions, session_id: str) -> None:
         self.session_id = session_id

@@ -97,12 +97,6 @@ def asked(
 ) -> Asked[RequestT]:
     """Return the request in a body.
 
-    Args:
-        kind: the class of the request.
-        body: the body.
-        settings: the server's settings.
-        rename: the client's names of fields, if they differ.
-
     Raises:
         ApiError: a field is unknown, unsupported or wrong, or exceeds a limit of the server.
     """
@@ -398,10 +392,6 @@ def check_type(given: str, *, is_needed: bool = False) -> None:
 
 def parsed(body: bytes, most: int) -> tuple[dict[str, Any], int]:
     """Return the JSON object of a body, and its approximate number of values.
-
-    Args:
-        body: its text.
-        most: the most values it may have.
 
     Raises:
         ApiError: it is not a JSON object, or exceeds a limit.

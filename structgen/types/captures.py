@@ -82,12 +82,7 @@ class CapturedText(str):
 
 
 class Capturing:
-    """Makes `CapturedText` of the texts of a grammar.
-
-    Args:
-        grammar: the grammar.
-        name: what to call it in messages.
-    """
+    """Makes `CapturedText` of the texts of a grammar."""
 
     def __init__(self, grammar: ir.ContextFree, name: str) -> None:
         self._grammar = grammar

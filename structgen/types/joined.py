@@ -39,11 +39,7 @@ Ends: TypeAlias = "tuple[int, Ends] | tuple[()]"
 
 
 class Division:
-    """A growing text, and the ways to divide it.
-
-    Args:
-        machines: the parts' automata, in order.
-    """
+    """A growing text, and the ways to divide it."""
 
     def __init__(self, machines: Sequence[Any]) -> None:
         self._machines = machines
@@ -127,12 +123,7 @@ def _in_order(ends: Ends) -> list[int]:
 
 
 class Divider:
-    """Divides texts into texts of parts.
-
-    Args:
-        parts: the grammars of the parts.
-        name: the name of the whole.
-    """
+    """Divides texts into texts of parts."""
 
     def __init__(self, parts: Sequence[ir.Grammar], name: str) -> None:
         self._parts = parts

@@ -236,10 +236,6 @@ _FOREIGN = (
 def json_type(output_type: Any, name: str) -> JsonType:
     """Return the JSON Schema and parser of ``output_type``.
 
-    Args:
-        output_type: a type, or a ``TypeAdapter``.
-        name: the type's name in messages.
-
     Raises:
         OutputTypeError: Pydantic does not know the type, or it has no JSON form.
         UnsupportedFeature: some part of it cannot be masked exactly; has the JSON path.

@@ -458,11 +458,6 @@ def tagged_type(
 ) -> OutputType:
     """Return the output type of free text with tags.
 
-    Args:
-        value: the user's value.
-        name: its name in messages.
-        lower: lowers the types inside.
-
     Raises:
         OutputTypeError: a tag cannot hold a type, or the begins are ambiguous.
     """

@@ -292,11 +292,6 @@ def _may_begin(grammar: ir.Grammar, begun: str) -> bool:
 def tool_calls_type(value: ToolCalls, name: str, lower: Callable[[Any], OutputType]) -> OutputType:
     """Return the output type of calls.
 
-    Args:
-        value: the user's value.
-        name: its name in messages.
-        lower: lowers the types of the tools' arguments.
-
     Raises:
         OutputTypeError: a tool cannot be enforced, or the syntax cannot say what is asked for.
     """

@@ -531,11 +531,7 @@ class GrowingValue(Generic[T_co]):
         return Partial(None, None, 0, lambda: "".join(pieces[:n]))
 
     def finish(self, value: Any) -> Partial[T_co]:
-        """End the output.
-
-        Args:
-            value: the parsed value.
-        """
+        """End the output."""
         if self._document is None:
             parts = self._parts
             seen, names = (None, None) if parts is None else (parts.seen, parts.names)

@@ -41,11 +41,7 @@ def spelling(number: int) -> bytes:
 
 
 class NamedTokenLeaf(LiteralLeaf):
-    """One named token.
-
-    Attributes:
-        named: its number.
-    """
+    """One named token."""
 
     is_shared = False
     of_grammar = True
@@ -61,14 +57,6 @@ class LimitedLeaf(Leaf):
     A state is a state of the leaf, the number of further tokens, and whether a token has begun.
     Where a token ends (`token_end`), the shortest way to the end of the text must have no more
     bytes than tokens left, so that it fits, whichever tokens write it.
-
-    Args:
-        leaf: the leaf.
-        q: its start state.
-        most: the most tokens.
-
-    Attributes:
-        inner: the leaf.
     """
 
     is_shared = False
@@ -118,11 +106,7 @@ class LimitedLeaf(Leaf):
 
 
 class SamplingFrame(Frame):
-    """The frame below a text whose tokens have their own sampling settings.
-
-    Attributes:
-        temperature: their temperature.
-    """
+    """The frame below a text whose tokens have their own sampling settings."""
 
     nests = False
     limit = UNLIMITED

@@ -142,12 +142,7 @@ class Demands:
 
 
 class Conditions:
-    """The demands of a grammar's terminals, exactly: as conditions on the rest of the text.
-
-    Args:
-        lexer: the terminals.
-        ignore: terminals that may come anywhere.
-    """
+    """The demands of a grammar's terminals, exactly: as conditions on the rest of the text."""
 
     def __init__(self, lexer: Lexer, ignore: frozenset[int]) -> None:
         self._lexer = lexer
@@ -184,12 +179,7 @@ Node = tuple[int, int]
 
 
 class GoalEnds:
-    """The ends of the goals of one grammar.
-
-    Args:
-        demands: the demands of its terminals.
-        ignore: terminals that may come anywhere.
-    """
+    """The ends of the goals of one grammar."""
 
     def __init__(
         self, goals: NonterminalAutomata, demands: Demands | Conditions, ignore: frozenset[int]
@@ -292,11 +282,6 @@ _MAX_PENDING = 300
 
 class Neighbours:
     """The terminals of one grammar that may follow each other.
-
-    Args:
-        graph: the places.
-        lexer: the terminals.
-        ignore: terminals that may come anywhere.
 
     Attributes:
         rests: short ways from places to the end, under demands.

@@ -62,9 +62,6 @@ class CfgMachine(Machine):
 
     Args:
         start: the alternatives with which a text may start; or a grammar for the whole text.
-
-    Attributes:
-        rules: the grammar.
     """
 
     rules: CfgFrame | None

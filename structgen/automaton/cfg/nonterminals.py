@@ -224,10 +224,6 @@ _DONE = 0
 class NonterminalAutomata:
     """The goal automata of a grammar.
 
-    Args:
-        grammar: the rules.
-        dead_terminals: terminals that match nothing.
-
     Attributes:
         origin: the state in which a text begins: it reads the start nonterminal and ends.
         nullable: nonterminals that can be empty.

@@ -114,9 +114,6 @@ PENDING = LEAF_MASK
 class States:
     """The states that have been reached.
 
-    Args:
-        stacks: the continuations of their configurations.
-
     Attributes:
         leaves: by number.
         states: the configurations of each, ascending.

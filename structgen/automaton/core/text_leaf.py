@@ -251,12 +251,7 @@ def _lead(symbols: SymbolAutomaton, state: int, to: int) -> int | None:
 
 
 class StringLeaf(TextLeaf):
-    """JSON strings, with their quotes, whose value a symbol automaton accepts.
-
-    Args:
-        symbols: the automaton.
-        encoding: how its symbols are written.
-    """
+    """JSON strings, with their quotes, whose value a symbol automaton accepts."""
 
     _OPEN = "open"
     _CLOSED = "closed"

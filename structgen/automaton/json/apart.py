@@ -92,9 +92,6 @@ class Apart(Frame):
 
     Machine states are ``2 * i`` while punctuation and a key are written, and ``2 * i + 1`` during a
     value, for the i-th interned `State`.
-
-    Attributes:
-        plan: the plan of all such objects or arrays.
     """
 
     nests = True

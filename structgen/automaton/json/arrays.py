@@ -310,9 +310,6 @@ class ArrayPlan(Frame):
 
     Machine states are ``2 * i`` while punctuation is written and ``2 * i + 1`` during an item, for
     the i-th interned `State`.
-
-    Attributes:
-        spec: the requirements on its items.
     """
 
     nests = True

@@ -614,13 +614,7 @@ _QUOTE = 0x22
 
 
 class NameLeaf(StringLeaf):
-    """JSON strings of a finite set, some of which may be barred.
-
-    Args:
-        names: the strings.
-        escapes: how they may be written.
-        missing: bytes that cannot be written.
-    """
+    """JSON strings of a finite set, some of which may be barred."""
 
     def __init__(
         self, names: Sequence[str], escapes: Escapes, missing: frozenset[int] = frozenset()

@@ -55,10 +55,6 @@ class Derivatives:
         regex: the expression.
         alphabet: minterms at least as fine as the expression's character sets; None builds them.
 
-    Attributes:
-        alphabet: the minterms.
-        expressions: the nodes.
-
     Raises:
         CompileLimitExceeded: more than `expressions.MAX_NODES` derivatives were needed.
     """

@@ -57,9 +57,6 @@ class Inhabited(Protocol):
 class Schema:
     """All values of one schema, by conjunction.
 
-    Args:
-        graph: the schema.
-
     Attributes:
         nodes: its nodes, a growing list.
         typed: the requirements that only name one type, or none.

@@ -210,9 +210,6 @@ class PlainNodes:
     or to one of several that differ by type. Then one node applies to a value, or two of which one
     has no requirements on its inside. Nothing is negated.
 
-    Args:
-        nodes: the nodes of the schema.
-
     Attributes:
         worth_a_look: the numbers of nodes that may not be plain.
 

@@ -58,11 +58,6 @@ def reads_files(text: str) -> bool:
 def get_or_read(text: str, start: str, read: Callable[[], ir.ContextFree]) -> ir.ContextFree:
     """Return the grammar of a Lark text, from disk if it was read before.
 
-    Args:
-        text: the grammar.
-        start: the start rule.
-        read: reads the text; its errors are raised.
-
     Cost: 0.3 ms if on disk; otherwise that of ``read``.
     """
     key = _key("rules", _larks_code(), start, text)

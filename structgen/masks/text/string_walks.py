@@ -309,12 +309,7 @@ closing quote. Without a leaf, the same for the quote alone."""
 
 
 class StringWalks:
-    """A vocabulary's walks of text.
-
-    Args:
-        texts: its texts.
-        leaf_walk: walks a leaf.
-    """
+    """A vocabulary's walks of text."""
 
     def __init__(self, store: WalkStore, texts: LeafTexts, leaf_walk: LeafWalker) -> None:
         self._store = store

@@ -122,14 +122,7 @@ FEW = 4
 
 
 class TextTables:
-    """The transitions of one symbol automaton by the characters of a vocabulary.
-
-    Attributes:
-        characters, arrays: the vocabulary.
-        symbols: the automaton.
-        n_minterms: the number of its minterms.
-        points: the characters by minterm.
-    """
+    """The transitions of one symbol automaton by the characters of a vocabulary."""
 
     def __init__(self, characters: Characters, symbols: SymbolAutomaton) -> None:
         self.characters = characters

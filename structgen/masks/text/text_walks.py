@@ -424,12 +424,7 @@ _LARGE = 2000
 
 
 class TextWalks(TextRuns):
-    """Walks of one symbol automaton under one encoding.
-
-    Args:
-        characters: the vocabulary.
-        symbols: the automaton.
-    """
+    """Walks of one symbol automaton under one encoding."""
 
     # Most texts are keys of one object, identified by their closing quotes: the rest is made on
     # demand.

@@ -181,11 +181,7 @@ def _tool(given: Mapping[str, Any]) -> dict[str, Any]:
 
 @final
 class Events:
-    """The events of one answer.
-
-    Attributes:
-        response: the answer so far.
-    """
+    """The events of one answer."""
 
     def __init__(self, response: dict[str, Any]) -> None:
         self.response = response
