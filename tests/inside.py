@@ -157,7 +157,7 @@ def shortest(holder: Any) -> Any:
 
 def state(holder: Any) -> Any:
     """The state that a cursor is in."""
-    return holder._state
+    return holder.state
 
 
 def stream(holder: Any) -> Any:

@@ -350,7 +350,8 @@ class Cursor:
         self._engine, self._trail, self._ready = engine, trail, engine.masks.ready
 
     @property
-    def _state(self) -> int:
+    def state(self) -> int:
+        """The state of the engine's automaton."""
         return self._trail[-1]
 
     def _text(self) -> TextHistory:
@@ -368,7 +369,7 @@ class Cursor:
     @property
     def place(self) -> Hashable:
         """The position. Equal positions after equal texts allow the same continuations."""
-        return self._engine, self._state
+        return self._engine, self.state
 
     @property
     def engine(self) -> Engine:
@@ -388,7 +389,7 @@ class Cursor:
     @property
     def is_accepting(self) -> bool:
         """Whether the output may end now, so that every EOS id is allowed. False after the end."""
-        return not self._finished and self._engine.machine.is_accepting(self._state)
+        return not self._finished and self._engine.machine.is_accepting(self.state)
 
     @property
     def is_finished(self) -> bool:
@@ -594,7 +595,7 @@ class Cursor:
             else:
                 to, plan = self._call("token", token_id, self._next)
         if to == DEAD:
-            raise TokenNotAllowed(why_not(self._engine, self._state, token_id), token_id=token_id)
+            raise TokenNotAllowed(why_not(self._engine, self.state, token_id), token_id=token_id)
         if self._left is not None:
             self._left -= 1
         if plan is not None:

@@ -25,7 +25,7 @@ from typing import Literal, TypeAlias
 
 from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
-from structgen.constraint import Constraint
+from structgen.constraint import Constraint, Cursor
 from structgen.grammar.json_schema import child_path
 from structgen.storage.user_folder import n_values
 
@@ -260,13 +260,20 @@ class ByteReader:
         state: the state after the text; `DEAD` if it was refused.
     """
 
-    def __init__(self, constraint: Constraint) -> None:
-        self._engine = constraint._ready()
+    def __init__(
+        self, constraint: Constraint, read: bytes = b"", cursor: Cursor | None = None
+    ) -> None:
+        """Read a text; ``cursor``: one that has read it, so that it is not read again."""
+        self._engine = constraint._ready() if cursor is None else cursor.engine
         self.machine = self._engine.machine
         self.state = self.machine.start
         self._read = bytearray()
         self._tape = TextHistory()
         self._on_tape = 0
+        if cursor is None:
+            self.read(read)
+        else:
+            self.state, self._read = cursor.state, bytearray(read)
 
     @property
     def length(self) -> int:

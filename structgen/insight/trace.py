@@ -26,7 +26,7 @@ from typing import Any, overload
 from structgen.automaton.cfg import MARK
 from structgen.automaton.core import DEAD
 from structgen.automaton.texts import head
-from structgen.constraint import Constraint
+from structgen.constraint import Constraint, Cursor
 from structgen.errors import OptionError, TokenNotAllowed
 from structgen.grammar import ir
 from structgen.sampling import Logits, Scorer, TokenLogprob, TopToken
@@ -110,6 +110,7 @@ def why_barred(
     *,
     chosen: int,
     max_tokens: int | None = None,
+    cursor: Cursor | None = None,
     around: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> str:
     """Say why a token was not allowed at a place, or that it was allowed.
@@ -120,12 +121,13 @@ def why_barred(
         token: a token id, the name of a special token, or text, which need not be one token.
         chosen: the token that was chosen there.
         max_tokens: the limit on the output's tokens.
+        cursor: a cursor at the place, so that the output is not read again.
         around: a context manager in which each token is read.
 
     Raises:
         OptionError: there is no such token.
 
-    Cost: that of reading the output again up to the place.
+    Cost: that of reading the output up to the place, at least its JSON.
     """
     vocabulary = constraint.vocabulary
     tokens = constraint.named.tokens
@@ -139,7 +141,7 @@ def why_barred(
         if not 0 <= token < vocabulary.size:
             raise OptionError(f"token {token} does not exist; there are {vocabulary.size:,} ids.")
         if token in vocabulary.eos_token_ids:
-            return _why_no_end(constraint, output, where)
+            return _why_no_end(constraint, output, where, cursor)
         data = tokens[token]
         if not data:
             what = f"Token {token}" if named is None else f"The special token {named}"
@@ -149,7 +151,7 @@ def why_barred(
         if not data:
             raise OptionError("the token is empty. Pass its text or its id.")
     is_text = not constraint.named.several  # otherwise the bytes do not tell the place
-    refusal = _refusal(constraint, output, data) if is_text else None
+    refusal = _refusal(constraint, output, data, cursor) if is_text else None
     if refusal is not None:
         return refusal
     name = shown(constraint.named.shown(data))
@@ -200,9 +202,8 @@ def _tail(constraint: Constraint, output: bytes) -> str:
     return repr(constraint.named.shown(output)[-_CONTEXT:].decode(errors="ignore"))
 
 
-def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
-    walk = ByteReader(constraint)
-    walk.read(output)
+def _why_no_end(constraint: Constraint, output: bytes, where: str, cursor: Cursor | None) -> str:
+    walk = ByteReader(constraint, output, cursor)
     if walk.machine.is_accepting(walk.state):
         return f"The end was allowed {where}."
     shortest = walk.shortest_completion()
@@ -214,10 +215,11 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str) -> str:
     )
 
 
-def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
+def _refusal(
+    constraint: Constraint, output: bytes, data: bytes, cursor: Cursor | None
+) -> str | None:
     """Describe which byte of ``data`` the automaton refuses after ``output``; None: none."""
-    walk = ByteReader(constraint)
-    walk.read(output)
+    walk = ByteReader(constraint, output, cursor)
     for i, byte in enumerate(data):
         if walk.step(walk.state, byte, bytes([byte])) != DEAD:
             walk.read(bytes([byte]))
@@ -243,8 +245,7 @@ def _refusal(constraint: Constraint, output: bytes, data: bytes) -> str | None:
 
 def _forced(constraint: Constraint, output: bytes) -> bytes:
     """Return the text that must follow ``output``, as far as only one continuation is possible."""
-    walk = ByteReader(constraint)
-    walk.read(output)
+    walk = ByteReader(constraint, output)
     forced = bytearray()
     while (byte := walk.forced_byte()) >= 0 and len(forced) < 200:
         forced.append(byte)

@@ -20,8 +20,9 @@ import pytest
 from pydantic import BaseModel
 
 import structgen
-from structgen import Generator, RemoteError
+from structgen import Generator, JsonSchema, RemoteError
 from structgen.constraint import compile as compile_constraint
+from structgen.insight.json_places import ByteReader
 from structgen.remote import exchange, generator
 from structgen.remote.reading import BYTES, Answer, NotOfType
 
@@ -585,6 +586,22 @@ def test_what_is_slow_to_check_is_checked_in_short_steps(
     pieces = list(Generator(remote(Reply(["x" * 200]))).stream("?"))
     assert "".join(pieces) == "".join(read) == "x" * 200
     assert list(map(len, read)) == [64, 8, *[1] * 128]
+
+
+@pytest.mark.parametrize("end", ["x", ""])
+def test_what_is_wrong_is_said_without_reading_the_answer_again(
+    end: str, remote: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """65 kB of values that must differ and a wrong byte held up a loop for 13 s."""
+    read: list[int] = []
+    step = ByteReader.step
+    monkeypatch.setattr(ByteReader, "step", lambda *given: read.append(given[2]) or step(*given))
+    text = json.dumps([f"w{i}" for i in range(200)])[:-1]
+    form = JsonSchema({"type": "array", "items": {"type": "string"}, "uniqueItems": True})
+    asks = Generator(remote(Reply([text + end]), dialect="vllm"), form)
+    with pytest.raises(structgen.ParseError, match=r"w199.*; expected|missing is ']'"):
+        list(asks.stream("?"))
+    assert len(read) <= 2
 
 
 def test_what_is_wrong_late_in_a_long_answer(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
