@@ -34,11 +34,6 @@ _PIECE = 4096
 class Rope:
     """A text of more than `_SHORT` bytes: ``first`` repeated ``times`` times, then ``second``.
     Immutable.
-
-    Attributes:
-        first, second: its parts.
-        times: how often ``first`` is repeated before ``second``.
-        size: its length in bytes.
     """
 
     __slots__ = ("first", "second", "size", "times")

@@ -291,11 +291,7 @@ class OutputTokens:
         self.left -= 1
 
     def note_unchosen(self, *, is_forced: bool) -> None:
-        """Record that the next token needs no pass of the model.
-
-        Args:
-            is_forced: whether it is forced.
-        """
+        """Record that the next token needs no pass of the model."""
         self.are_forced.append(is_forced)
         self.n_forced += is_forced
         self.n_unscored += 1

@@ -15,7 +15,7 @@ confidence apply to the answer; everything else applies to all sections.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
@@ -23,9 +23,8 @@ import numpy as np
 
 from structgen.constraint import Constraint
 from structgen.errors import BudgetTooSmall, IncompleteOutput, OptionError, PromptError
-from structgen.models.base import MediaPrompt, Model, Passes, joined
-from structgen.sampling import LogitsProcessor, TokenIds
-from structgen.values import Judging
+from structgen.models.base import Model, Passes, joined
+from structgen.sampling import TokenIds
 
 from .call_validation import check_fits
 from .generation import Generation
@@ -70,45 +69,35 @@ class Sections:
 
     def __init__(
         self,
+        make: Callable[..., Generation],
         model: Model,
         constraint: Constraint | None,
-        processor: LogitsProcessor | None,
         prompt_ids: TokenIds,
         search: SearchOptions,
-        *,
-        thoughts: Thoughts | None = None,
-        draft: Drafted | None = None,
-        index: int = 0,
-        checks: Judging | None = None,
-        media: MediaPrompt | None = None,
+        thoughts: Thoughts | None,
+        draft: Drafted | None,
     ) -> None:
         """Check a call against the model.
 
         Args:
+            make: makes a section from the arguments that differ between sections.
             model: the model.
             constraint: the compiled output type of the answer, or None.
-            processor: the user's processor, or None; it sees all sections.
             prompt_ids: the result of `encode`.
             search: the result of `structgen.decoding.options.parse`.
             thoughts: the thoughts of the generator, or None.
             draft: the draft, or None.
-            index: the index of the output in a call for several.
-            checks: the checks of the answer's output type, for ``retries``.
-            media: the pictures and sounds of the prompt.
 
         Raises:
             PromptError, OptionError, BudgetTooSmall: as for a `Generation`, after the longest
                 possible sections.
         """
+        self._make = make
         self._model = model
         self._constraint = constraint
-        self._processor = processor
         self._search = search
         self._thoughts = thoughts
         self._draft = draft
-        self._checks = checks
-        self._index = index
-        self.media = media
         before = search.but(
             stop=(),
             max_length=None,
@@ -134,7 +123,7 @@ class Sections:
             self._reserved += thoughts.most_tokens - n_opening
         last = self._last()
         self.max_tokens = self._reserved + last.max_tokens
-        self.adapter = last.adapter
+        self.adapter, self.media = last.adapter, last.media
         self._texts: dict[SectionName, str] = {}
         self._counts: dict[SectionName, int] = {}
         self._guessed = self._accepted = 0  # in earlier sections
@@ -170,16 +159,11 @@ class Sections:
 
     def _generation(self, section: _Section, token_ids: TokenIds) -> Generation:
         _, constraint, search = section
-        return Generation(
-            self._model,
-            constraint,
-            self._processor,
-            token_ids,
-            search,
-            index=self._index,
+        return self._make(
+            constraint=constraint,
+            prompt_ids=token_ids,
+            search=search,
             position=len(token_ids) - len(self.prompt_ids),
-            checks=self._checks,
-            media=self.media,
         )
 
     # -- what there is ----------------------------------------------------------------------

@@ -257,19 +257,16 @@ class Task:
             BudgetTooSmall: fewer tokens left than any output of this type needs.
         """
         token_ids, model, constraint = prepared.token_ids, self.model, self.constraint
-        if checks is None:
-            checks = checks_for(self._checks, search, self.constraint)
+        make = partial(
+            Generation,
+            model,
+            processor=self._processor,
+            index=index,
+            checks=checks or checks_for(self._checks, search, constraint),
+            media=prepared.media,
+        )
         if not self.has_sections:
-            return Generation(
-                model,
-                constraint,
-                self._processor,
-                token_ids,
-                search,
-                index=index,
-                checks=checks,
-                media=prepared.media,
-            )
+            return make(constraint=constraint, prompt_ids=token_ids, search=search)
         draft = None
         if self._draft is not None:
             most = self._draft.max_tokens or search.max_new_tokens
@@ -280,18 +277,7 @@ class Task:
                     option="draft",
                 )
             draft = Drafted(self._free_text, most, prepared.request)
-        return Sections(
-            model,
-            constraint,
-            self._processor,
-            token_ids,
-            search,
-            thoughts=self._thoughts,
-            draft=draft,
-            index=index,
-            checks=checks,
-            media=prepared.media,
-        )
+        return Sections(make, model, constraint, token_ids, search, self._thoughts, draft)
 
     @cached_property
     def _checks(self) -> Checks | None:

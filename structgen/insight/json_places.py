@@ -62,13 +62,7 @@ def _character(escape: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A value has begun.
-
-    Attributes:
-        path: where it is.
-        kind: what it is.
-        start: offset of its first byte.
-    """
+    """A value has begun, at byte ``start`` of the document."""
 
     path: Path
     kind: Kind
@@ -77,12 +71,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Grown:
-    """The open string continues with characters that will not change.
-
-    Attributes:
-        path: where it is.
-        text: its next characters, unescaped.
-    """
+    """The open string continues with ``text``, unescaped, which will not change."""
 
     path: Path
     text: str
@@ -90,14 +79,7 @@ class Grown:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A value is complete: bytes ``start`` to ``end`` of the document.
-
-    Attributes:
-        path: where it is.
-        kind: what it is.
-        start: offset of its first byte.
-        end: offset after its last byte.
-    """
+    """A value is complete: the bytes from ``start`` to before ``end`` of the document."""
 
     path: Path
     kind: Kind

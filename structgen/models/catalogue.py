@@ -187,12 +187,7 @@ def in_short() -> str:
 
 
 def suggestions(name: str, others: list[str] | None = None) -> list[str]:
-    """Return names similar to an unknown one, the closest first; empty if there are none.
-
-    Args:
-        name: the unknown name.
-        others: names to consider besides the catalogue's.
-    """
+    """Return names similar to an unknown one, the closest first; empty if there are none."""
     known = {known.lower(): known for known in [*ENTRIES, *(others or [])]}
     lower = name.lower()
     # The input may also be the beginning of a name, or similar to one.

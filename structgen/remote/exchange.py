@@ -98,11 +98,6 @@ def read(
 ) -> tuple[Piece | None, Counts]:
     """Read a reply, or a piece of one.
 
-    Args:
-        reply: the client's object.
-        part: the name of the part that has the message.
-        logprobs: whether log probabilities are wanted.
-
     Returns:
         The message or piece, None if there is none; and the counts.
 

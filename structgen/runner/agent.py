@@ -234,9 +234,6 @@ class Agent:
     async def answer(self, ask: Callable[[ChatRequest], Asked]) -> Asked:
         """Yield the chunks of all rounds, then the response.
 
-        Args:
-            ask: asks the model once.
-
         Raises:
             What ``ask`` and ``approve`` raise. Exceptions of tools go to the model; only what is
             not an `Exception` is raised.

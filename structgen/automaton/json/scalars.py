@@ -209,12 +209,7 @@ _spelt_as_it_is = re.compile(r"[ !#-\[\]-~]*").fullmatch
 
 
 class Scalars:
-    """The leaves of one schema's strings and numbers.
-
-    Args:
-        options: how JSON is written.
-        missing: bytes from 0x7F on that cannot be written.
-    """
+    """The leaves of one schema's strings and numbers."""
 
     def __init__(self, options: JsonOptions, missing: frozenset[int]) -> None:
         self.options = options

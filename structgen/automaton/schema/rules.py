@@ -216,12 +216,7 @@ class RuleBook:
                 else:
                     flat[part] = None
             # Facts settled by a single fact are settled in the other parts, too.
-            true = false = 0
-            for part in flat:
-                if part.kind in ("some", "least"):
-                    true |= part.support
-                elif part.kind in ("none", "fewer"):
-                    false |= part.support
+            true, false = _asked(flat)
             if true & false:
                 return self.no
             work += len(flat)

@@ -25,10 +25,6 @@ def parse_python(pattern: str, flags: int = 0) -> ir.Regex:
 
     Syntax and meaning (also of flags and case) are those of the running interpreter's ``re``.
 
-    Args:
-        pattern: the regular expression.
-        flags: flags of ``re``, such as `re.IGNORECASE`.
-
     Returns:
         The regular expression over code points. Nothing matches surrogates.
 
