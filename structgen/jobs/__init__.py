@@ -12,23 +12,4 @@ from .job import Asker, Cluster, Job, asker, batch, default_model, model_digest,
 from .parts import Parts
 from .rows import BadRow, Prompts, Row, Source, Unread, as_json, pyarrow
 
-__all__ = [
-    "Asker",
-    "BadRow",
-    "Cluster",
-    "Columns",
-    "Job",
-    "Parts",
-    "Prompts",
-    "Row",
-    "Source",
-    "Unread",
-    "as_json",
-    "asker",
-    "batch",
-    "default_model",
-    "model_digest",
-    "pyarrow",
-    "results",
-    "shown",
-]
+__all__ = ["Cluster", "Job", "batch"]

@@ -19,17 +19,4 @@ from .processors import (
 )
 from .sampler import Sampler
 
-__all__ = [
-    "Logits",
-    "LogitsProcessor",
-    "Sampler",
-    "Scorer",
-    "TokenIds",
-    "TokenLogprob",
-    "TokenMask",
-    "TopToken",
-    "checked",
-    "logit_bias",
-    "min_length",
-    "no_repeat_ngram",
-]
+__all__ = ["Logits", "LogitsProcessor", "TokenIds", "TokenLogprob", "TopToken"]

@@ -23,20 +23,4 @@ from .pooling import Pooling, finish, to_base64
 from .session import Kind
 from .tokens import Tokens
 
-__all__ = [
-    "Embedder",
-    "EmbeddingResult",
-    "Kind",
-    "Pause",
-    "Pooling",
-    "Ranked",
-    "Settings",
-    "Tokens",
-    "checked_texts",
-    "finish",
-    "in_thread",
-    "load",
-    "opened",
-    "prompt_name_for",
-    "to_base64",
-]
+__all__ = ["Embedder", "EmbeddingResult", "Ranked", "load"]
