@@ -83,7 +83,7 @@ def check(folder: Path, template: str | None) -> None:
     from structgen.models import cache, damage
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"7 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"8 {og.__version__} {template}".encode(errors="replace"))
     for path in sorted(folder.iterdir()):
         # Models that share a tokenizer differ in these two, which are not about it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)
@@ -122,7 +122,7 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
 
     from structgen.storage import user_folder
 
-    digest = hashlib.sha256(f"10 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"11 {tokenizers.__version__} {texts}".encode())
     digest.update(user_folder.contents(file))
     ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
     if ended:
@@ -333,6 +333,7 @@ _MOST_STEPS = 100
 _MOST_GROWTH = 64  # times; Unicode forms make up to 18 characters of one
 _LONGEST_WORD = 256  # characters; published ones have 100
 _LONGEST_PIECE = 512  # characters of a token
+_MOST_CHARACTERS = 1 << 23  # of added tokens and pieces, each up to 240 bytes; XLM-V's have 6e6
 
 
 def _wrong(data: bytes) -> str | None:
@@ -342,7 +343,9 @@ def _wrong(data: bytes) -> str | None:
         model = document["model"]
         word = model.get("max_input_chars_per_word") or 0
         pieces = model["vocab"] if isinstance(model["vocab"], list) else ()  # of a Unigram
-        piece = max((len(piece) for piece, _ in pieces), default=0)
+        sizes = [len(piece) for piece, _ in pieces]
+        piece = max(sizes, default=0)
+        total = sum(sizes) + sum(len(one["content"]) for one in document.get("added_tokens") or ())
         affixes = (model.get(f) or "" for f in ("continuing_subword_prefix", "end_of_word_suffix"))
         affix = max(map(len, affixes))
         for names in (("normalizer", "pre_tokenizer"), ("decoder",), ("post_processor",)):
@@ -359,6 +362,8 @@ def _wrong(data: bytes) -> str | None:
             return f"looks for tokens in words of {word:,} characters; the limit is {_LONGEST_WORD}"
         if piece > _LONGEST_PIECE:
             return f"has a token of {piece:,} characters; the limit is {_LONGEST_PIECE}"
+        if total > _MOST_CHARACTERS:
+            return f"has tokens of {total:,} characters; the limit is {_MOST_CHARACTERS:,}"
         return _pattern(document)
     except MemoryError:
         raise

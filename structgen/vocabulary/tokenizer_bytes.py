@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from structgen.errors import VocabularyError, printable
-from structgen.storage.user_folder import MOST_OF_TOKENIZER, contents, n_values
+from structgen.storage.user_folder import MOST_OF_TOKENIZER, MOST_VALUES, contents, document
 
 MAX_SIZE = 1 << 21
 """The most ids of a vocabulary. A file with larger ids counts as malformed: the id → bytes table
@@ -135,7 +135,7 @@ def read(path: str | os.PathLike[str]) -> TokenTable:
         VocabularyError: the file is missing or malformed, or its tokens have no fixed bytes.
     """
     file = _tokenizer_file(path)
-    return _table(file, _read_json(file))
+    return _table(file, _read_json(file, MOST_OF_TOKENIZER))
 
 
 def read_text(text: str) -> TokenTable:
@@ -144,7 +144,7 @@ def read_text(text: str) -> TokenTable:
     Raises:
         VocabularyError: it is malformed, or its tokens have no fixed bytes.
     """
-    return _table(_NOWHERE, _object(_NOWHERE, text))
+    return _table(_NOWHERE, _object(_NOWHERE, lambda: json.loads(text)))
 
 
 def _table(file: Path, document: dict[str, Any]) -> TokenTable:
@@ -463,26 +463,22 @@ def _read_json_beside(file: Path) -> dict[str, Any]:
     return _read_json(file) if file.is_file() else {}
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def _read_json(file: Path, most: int = MOST_VALUES) -> dict[str, Any]:
+    return _object(file, lambda: document(file, most))
+
+
+def _object(file: Path, read: Callable[[], Any]) -> dict[str, Any]:
     try:
-        text = contents(file)
+        found = read()
     except FileNotFoundError:
         _fail(file, "the file does not exist", "Pass a tokenizer.json, or the folder with it.")
     except OSError as error:
         _fail(file, f"it cannot be read ({error.strerror})", "Check the path and its permissions.")
-    if n_values(text) > MOST_OF_TOKENIZER:
-        _fail(file, f"it has more than {MOST_OF_TOKENIZER:,} values", _ELSE)
-    return _object(file, text)
-
-
-def _object(file: Path, text: str | bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
     except (ValueError, RecursionError) as error:
         _fail(file, f"it is not JSON ({error})", "Download the file again.")
-    if not isinstance(document, dict):
+    if not isinstance(found, dict):
         _fail(file, "it is not a JSON object", "Download the file again.")
-    return document
+    return found
 
 
 def _fail(file: Path, problem: str, fix: str) -> NoReturn:

@@ -351,6 +351,7 @@ def test_patterns_of_published_tokenizers_are_taken(tmp_path: Path, name: str) -
         ),
         ({"model": WORDS | {"continuing_subword_prefix": "#" * 99}}, "99 characters to parts"),
         ({"model": {"unk_id": 0, "vocab": [["a" * 600, 0]]}}, "a token of 600 characters"),
+        ({"added_tokens": [{"content": "a" * 8_400_000}]}, "tokens of 8,400,000 characters"),
         ({"normalizer": GROWS | {"pattern": "x"}}, "cannot be parsed: AttributeError"),
     ],
 )

@@ -24,6 +24,7 @@ _UNLIMITED = 1_000_000
 
 _LONGEST_PROMPTS = 100_000
 _MOST_MODULES = 1_000  # values of modules.json
+_MOST_VALUES = 200_000  # of each other file, five of which are kept; Gemma's have 50,000
 
 _HEADS = ("num_attention_heads", "n_heads", "n_head")  # its names in configurations
 _HIDDEN = ("hidden_size", "dim", "n_embd")
@@ -176,7 +177,7 @@ class _File:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self.fields = document(path) if path.exists() else {}
+            self.fields = document(path, _MOST_VALUES) if path.exists() else {}
         except WRONG as error:
             raise self.wrong(str(error)) from error
         if not isinstance(self.fields, dict):
