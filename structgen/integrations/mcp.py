@@ -394,6 +394,7 @@ class Embedded(Result):
 OnProgress: TypeAlias = "Callable[[float, str], Awaitable[None]]"
 """Awaited with the progress of a call, which always grows, and a text about it."""
 
+_LONGEST_TOKEN = 1_000  # characters of a progress token
 _EACH = 16  # pieces of text, of one or more tokens, between two progress reports
 
 
@@ -660,6 +661,12 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
             raise MCPError(
                 INVALID_PARAMS,
                 f"There is no tool {params.name!r}. Known tools: {', '.join(tools)}.",
+            )
+
+        token = (params.meta or {}).get("progress_token")
+        if len(str(token)) > _LONGEST_TOKEN:  # it is in each report of progress
+            raise MCPError(
+                INVALID_PARAMS, f"progressToken has more than {_LONGEST_TOKEN:,} characters."
             )
 
         async def on_progress(progress: float, message: str) -> None:

@@ -597,6 +597,18 @@ def test_progress_is_told_to_those_who_ask(server: Server[Any], runner: Runner) 
     assert re.fullmatch(r"\d+ characters written", told[-1][1] or "")
 
 
+def test_what_each_report_of_progress_has_is_short(server: Server[Any]) -> None:
+    """Sixteen calls with tokens of 4 MB took 650 MB and held up others."""
+
+    async def work(client: mcp.Client) -> None:
+        with pytest.raises(MCPError, match="progressToken has more than 1,000 characters"):
+            await client.call_tool(
+                "generate", {"prompt": "a"}, meta={"progress_token": "x" * 1_001}
+            )
+
+    asked(server, work)
+
+
 def test_a_call_that_is_cancelled_ends(server: Server[Any], runner: Runner) -> None:
     runner.load("small")  # else what is cancelled is the wait for it
     before = runner.metrics.value("requests_cancelled", "chat", "small")
