@@ -84,8 +84,8 @@ _LONGEST_LINE = 500  # characters that are kept of each line
 _END = "\0 the program has ended\n"  # the last line of its standard error
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
-_NO_WAIT = re.compile(rb"(?:\A|[\r\n])retry:(?:[^\r\n]*-|[^\r\n]{8})")
-"""Matches ``retry:`` fields of event streams whose time is negative or very long."""
+_RETRY = re.compile(rb"((?:\A|[\r\n])retry:)([^\r\n]*)")
+"""Matches fields of event streams: after how many milliseconds a broken stream is resumed."""
 _HALF = re.compile(
     r"\\u[dD](?:[89abAB]..(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB]..\\u[dD])[c-fC-F]..)"
 )
@@ -653,6 +653,7 @@ class _Bounded:
         self._send, client.send = client.send, self.send
         self._cookies = client.cookies
         self._resumes_until = 0.0
+        self._retry_seconds = 0.0  # as the server says
         self._held = 0
 
     async def send(self, request: Any, **options: Any) -> Any:
@@ -682,7 +683,8 @@ class _Bounded:
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
             self._resumes_until = begun + _RESUME_SECONDS
-            await exchange.wait(asyncio.sleep(self._resumes_until - now))
+            seconds = max(self._resumes_until - now, self._retry_seconds)
+            await exchange.wait(asyncio.sleep(seconds))
         response = await exchange.wait(self._send(request, **options))
         response.encoding = "utf-8"
         bound_cookies(self._cookies)
@@ -746,8 +748,11 @@ class _Bounded:
                 data = text.encode()
                 del held[:end]
                 self._held -= end
-                if is_stream and _NO_WAIT.search(data):
-                    raise _Unreadable("a stream with an invalid retry time")
+                if is_stream:  # `mcp` would wait even if the call has ended, with its last event
+                    for _, given in _RETRY.findall(data):
+                        number = given[:9].strip()
+                        self._retry_seconds = int(number) / 1000 if number.isdigit() else 0.0
+                    data = _RETRY.sub(rb"\g<1>0", data)
                 if _has_many(text):
                     raise _Unreadable(_TOO_MANY)
                 if data:

@@ -146,10 +146,12 @@ def test_a_failed_call_leaves_nothing_to_collect(server: McpServer) -> None:
     gc.disable()
     try:
         assert run(server, "population", '{"city": "Atlantis"}').error
-        left = [one for one in gc.get_objects() if type(one) is ToolFailure]
+        until = time.monotonic() + 30  # the connection's thread may still be about to drop it
+        while any(type(one) is ToolFailure for one in gc.get_objects()):
+            assert time.monotonic() < until
+            time.sleep(0.02)
     finally:
         gc.enable()
-    assert left == []
 
 
 def test_arguments_that_cannot_be_sent_end_no_connection(server: McpServer) -> None:
@@ -575,6 +577,7 @@ class Long(http.server.BaseHTTPRequestHandler):
     drops: str | None = None  # a call, before or in its answer
     endless = b""  # what it writes then
     breaks_off: ClassVar[list[float]] = []  # when it did, where it does
+    waits = 0  # milliseconds after which it may be asked to go on
     cookies: ClassVar[list[int]] = []  # how many it was sent, where each answer sets some more
     cookie = "c=1"  # beside two
     farewell = threading.Event()  # it says it only then
@@ -602,7 +605,8 @@ class Long(http.server.BaseHTTPRequestHandler):
 
     def break_off(self) -> None:
         self.breaks_off.append(time.monotonic())
-        self.answered(200, b"id: 1\nretry: 0\ndata: \n\n", "text/event-stream")
+        event = b"id: 1\nretry: %d\ndata: \n\n" % self.waits
+        self.answered(200, event, "text/event-stream")
 
     def do_GET(self) -> None:
         if self.breaks_off:
@@ -1148,7 +1152,7 @@ def test_a_server_that_does_not_take_leave_is_left(
 def test_streams_that_break_off_again_and_again_are_resumed_slowly(
     long_answers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also when nobody waits for an answer any more."""
+    """Also when nobody waits for an answer any more: 300 calls left 1.3 GB for 33 minutes."""
     breaks = [0.0]
     monkeypatch.setattr(Long, "breaks_off", breaks)
     monkeypatch.setattr(mcp, "_MOST_RESUMED", 2)
@@ -1157,6 +1161,7 @@ def test_streams_that_break_off_again_and_again_are_resumed_slowly(
     assert len(breaks) <= 20
     monkeypatch.setattr(mcp, "_MOST_RESUMED", 0)
     monkeypatch.setattr(mcp, "_RESUME_SECONDS", 600.0)
+    monkeypatch.setattr(Long, "waits", 600_000)
     with McpServer.http(long_answers) as server:
         connection = server._connection
         assert connection is not None
@@ -1201,21 +1206,26 @@ async def read(client: httpx2.AsyncClient) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "wait", [b"retry: -1", b"retry:-1", b"retry: 1000000", b"retry:" + b"9" * 400]
+    ("given", "seconds"),
+    [
+        (b" 999999", 999.999),
+        (b"-1", 0),
+        (b" 1_0", 0),
+        (b"\xd9\xa3" * 9, 0),
+        (b"9" * 400, 999_999.999),
+    ],
 )
-def test_a_stream_that_waits_for_ever_is_left(wait: bytes) -> None:
-    """A time below 0, or one that is no float, ended the connection of all calls; after a day of
-    waiting a task of a call would still be there."""
+def test_how_long_a_stream_waits_is_not_left_to_the_package(given: bytes, seconds: float) -> None:
+    """A time below 0, or one that is no float, ended the connection of all calls."""
 
-    async def whole(*pieces: bytes) -> bytes:
-        async with answering("text/event-stream", Pieces(*pieces)) as client:
-            return await read(client)
+    async def whole(before: bytes) -> None:
+        stream = before + b"retry:" + given + b"\n\ndata: retry: 5\n\n"
+        async with answering("text/event-stream", Pieces(stream)) as client:
+            assert await read(client) == stream.replace(given, b"0", 1)
+            assert client.send.__self__._retry_seconds == seconds
 
     for before in (b"", b"id: 1\n", b": -\r\n\r\n", b"data: x\r"):
-        with pytest.raises(httpx2.SSEError, match="with an invalid retry time"):
-            asyncio.run(whole(before + wait + b"\n\n"))
-    fine = b"retry: 999999\nid: a-b\n\nretry:0\n\ndata: retry: -5\n\n"
-    assert asyncio.run(whole(fine)) == fine
+        asyncio.run(whole(before))
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b""])
