@@ -33,7 +33,7 @@ from structgen.errors import (
 )
 from structgen.sampling import TokenLogprob, TopToken
 
-from .reading import Answer, NotOfType
+from .reading import MOST_EXPLAINED, Answer, NotOfType
 from .sending import Sent
 
 _PART_SHOWN = 200
@@ -571,6 +571,7 @@ class Exchange:
                 constraint is not None
                 and self._question.sent.form == "bare"
                 and not self._gives_text
+                and len(self._raw) <= MOST_EXPLAINED
             ):
                 constraint.output.parse(self._raw)  # says more about it if it refuses it
             raise

@@ -22,7 +22,7 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b""], eos_token_ids
 _END = 256
 _BLANK = b" \t\n\r"
 _LONGEST_OPENING = 4096  # bytes of a name and blanks before a value
-_MOST_EXPLAINED = 1 << 16  # bytes whose JSON is read again to say what may follow
+MOST_EXPLAINED = 1 << 16  # bytes whose JSON is read again to say what may follow
 _OPENING = re.compile(rb'[ \t\n\r]*\{[ \t\n\r]*"value"[ \t\n\r]*:[ \t\n\r]*')
 _MAY_OPEN = re.compile(
     rb'[ \t\n\r]*(\{[ \t\n\r]*("(v(a(l(u(e("[ \t\n\r]*(:[ \t\n\r]*)?)?)?)?)?)?)?)?)?'
@@ -177,7 +177,7 @@ class _Checked:
             read.append(byte)
 
     def _why(self, token: int | bytes) -> str:
-        if len(self._read) > _MOST_EXPLAINED:
+        if len(self._read) > MOST_EXPLAINED:
             return f"It does not match the type after {len(self._read):,} bytes."
         return why_barred(self._constraint, self._read, token, chosen=-1, cursor=self._cursor)
 

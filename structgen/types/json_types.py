@@ -225,6 +225,8 @@ class JsonType:
 
 _MOST_PROBLEMS = 5
 """The most problems in an error, and the most places of each."""
+_MOST_READ = 1_000
+"""The most errors of Pydantic that are read: it lists all or none, and a million takes 1 GB."""
 
 _FOREIGN = (
     " A class of attrs or msgspec cannot be inside a Pydantic class, dataclass or TypedDict. "
@@ -383,8 +385,10 @@ def _parse(validate: Callable[[str], Any], json_text: str, text: str, name: str)
                 raise
             return validate(rewritten)
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False)
-        found = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
+        found = f"it has {error.error_count():,} errors"
+        if error.error_count() <= _MOST_READ:
+            problems = error.errors(include_url=False, include_context=False)
+            found = "; ".join(_in_words(problems, json_text)[:_MOST_PROBLEMS])
         raise ParseError(
             f"The text does not match {name}: {found}. Text: {_excerpt(text)}", text=text
         ) from error

@@ -604,6 +604,13 @@ def test_what_is_wrong_is_said_without_reading_the_answer_again(
     assert len(read) <= 2
 
 
+def test_a_million_errors_in_an_answer_are_counted(remote: Any) -> None:
+    """Listing them held up a loop for 7 s and took 900 MB."""
+    asks = Generator(remote(Reply([json.dumps(["a"] * 1_001)]), dialect="vllm"), list[int])
+    with pytest.raises(structgen.ParseError, match=r"list\[int\]: it has 1,001 errors\. Text"):
+        asks("?")
+
+
 def test_what_is_wrong_late_in_a_long_answer(remote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asks = Generator(remote(Reply([json.dumps({"name": "x" * 100_000}), "}"])), Person)
     with pytest.raises(structgen.ParseError, match="It does not match the type after 100,0"):
