@@ -857,6 +857,7 @@ def serve_http(
             timeout_graceful_shutdown=10,
         )
         have_files()
+        logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # warnings quote what is sent
 
         async def run() -> None:
             async with _loading(runner, models, lazy):

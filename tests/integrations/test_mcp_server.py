@@ -761,8 +761,11 @@ def test_the_command_over_http() -> None:
         assert found, line
         made = value(found[0], "generate", prompt="Yes?", choices=["yes", "no"])
         assert made["text"] in ("yes", "no")
-        named = {"Host": "elsewhere.example", "Accept": "application/json, text/event-stream"}
         asked = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        accepted = {"Accept": "application/json, text/event-stream"}
+        said = {**asked, "params": {"_meta": {"baggage": "\nforged\x1b[2J" * 1_000}}}
+        assert httpx.post(found[0], json=said, headers=accepted, timeout=60).status_code == 200
+        named = {"Host": "elsewhere.example", **accepted}
         assert httpx.post(found[0], json=asked, headers=named, timeout=60).status_code == 421
     finally:
         process.terminate()
