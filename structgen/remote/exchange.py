@@ -227,7 +227,7 @@ _LEAST = 64  # characters that each piece, call and score counts as, for it may 
 # alternative of a score counts as half of that
 _MOST_CHARACTERS = 64 << 20  # of all replies to a call; a server may ignore max_tokens
 _MORE_EACH = 1 << 20  # more for each further output
-_MOST_COMMAS = 1_000_000  # of a whole answer, which is parsed at once
+_MOST_COMMAS = 200_000  # of a whole answer, which is parsed at once: validators may refuse each
 _MOST_CALLS = 10_000  # calls of one reply, each of which is written several times
 CODINGS = ("identity", "gzip", "deflate")
 """Compressions that are accepted; of others some old clients unpack a whole piece at once."""
