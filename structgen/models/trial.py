@@ -12,11 +12,6 @@ SentencePiece's, and most kinds of pre-tokenizers. So its tokens are compared wi
 A pattern may take gigabytes or hours only for characters that are in none of these texts. So only
 parts of published patterns are allowed, whose time is linear here; for others the runtime uses
 stack for each character, and both programs backtrack.
-
-This file is also the script of that process, which imports only the runtime or ``tokenizers``::
-
-    python -I trial.py '{"paths": …}'     writes _BEGUN, perhaps _READS, and _DONE if it has lived;
-                                          or what is wrong, in JSON
 """
 
 from __future__ import annotations
@@ -29,22 +24,25 @@ import math
 import os
 import re
 import shutil
-import signal
 import string
-import subprocess
-import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from structgen.errors import ModelError
+from structgen.storage import array_cache, user_folder
+
+from . import apart, cache, damage
 
 CPU_SECONDS = 30
 """Most CPU seconds for reading the tokenizer and writing some chats: 262k tokens take 3."""
 
-_SECONDS = 120  # by the clock, if a system does not count CPU time
 _BYTES = 4 << 30
-_BEGUN, _READS, _DONE = "begun\n", "reads otherwise\n", "done\n"
+_READS = "reads otherwise"
 
 _LONGEST_PATTERN = 4096  # of one that is not known
 
@@ -79,11 +77,7 @@ def check(folder: Path, template: str | None) -> None:
     """
     import onnxruntime_genai as og  # type: ignore[import-untyped]
 
-    from structgen.errors import ModelError
-    from structgen.models import cache, damage
-    from structgen.storage import user_folder
-
-    digest = hashlib.sha256(f"8 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"9 {og.__version__} {template}".encode(errors="replace"))
     for path in sorted(folder.iterdir()):
         # Models that share a tokenizer differ in these two, which are not about it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)
@@ -91,8 +85,7 @@ def check(folder: Path, template: str | None) -> None:
             digest.update(f"{path.name} {path.stat().st_size} ".encode(errors="backslashreplace"))
             with contextlib.suppress(OSError):  # the runtime cannot read it, either
                 digest.update(user_folder.contents(path))
-    asked = {"folder": str(folder.absolute()), "template": template, "ends": damage.DESCRIBING}
-    ended = _ended(digest.hexdigest(), asked)
+    ended = _ended(digest.hexdigest(), "chats", str(folder.absolute()), template)
     if ended == _READS:
         warnings.warn(
             f"ONNX Runtime GenAI tokenizes prompts differently from {folder / 'tokenizer.json'}, "
@@ -108,7 +101,7 @@ def check(folder: Path, template: str | None) -> None:
         )
 
 
-def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
+def check_file(file: Path) -> None:
     """Check that ``tokenizers`` can use a ``tokenizer.json``.
 
     Raises:
@@ -120,64 +113,24 @@ def check_file(file: Path, texts: Sequence[str] = (_TEXT,)) -> None:
     """
     import tokenizers
 
-    from structgen.storage import user_folder
-
-    digest = hashlib.sha256(f"11 {tokenizers.__version__} {texts}".encode())
+    digest = hashlib.sha256(f"12 {tokenizers.__version__}".encode())
     digest.update(user_folder.contents(file))
-    ended = _ended(digest.hexdigest(), {"file": str(file.absolute()), "texts": texts})
-    if ended:
+    if ended := _ended(digest.hexdigest(), "text", str(file.absolute())):
         raise ValueError(f"it {ended}")
 
 
-def _ended(key: str, asked: Mapping[str, Any]) -> str | None:
-    """Return the result of `_tried`; cache it if the process survived."""
-    import numpy as np
-
-    from structgen.storage import array_cache
-
+def _ended(key: str, function: str, *arguments: str | None) -> str:
+    """Return the result of `chats` or `text` in a process of its own; cache a success."""
     if (known := array_cache.load("templates", key, key)) is not None:
         return _READS if "reads" in known else ""
-    ended = _tried(asked)
+    limits = apart.Limits(_BYTES, CPU_SECONDS)
+    try:
+        ended: str = apart.call(f"{__name__}:{function}", *arguments, limits=limits)
+    except apart.Ended as error:
+        return str(error)
     if ended in ("", _READS):
         array_cache.store("templates", key, key, {"reads": np.zeros(1, np.uint8)} if ended else {})
     return ended
-
-
-def _tried(asked: Mapping[str, Any]) -> str | None:
-    """Return the problem as the end of a sentence, or `_READS`; ``""``: none; None: it could not be
-    tested."""
-    if getattr(sys, "frozen", False) or not sys.executable:
-        return None  # there is no interpreter to start
-    limits = {"RLIMIT_CORE": 0, "RLIMIT_CPU": CPU_SECONDS, "RLIMIT_AS": _BYTES}
-    given = {**asked, "paths": sys.path, "limits": limits}
-    try:
-        process = subprocess.run(
-            [sys.executable, "-I", __file__],
-            input=json.dumps(given),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            encoding="utf-8",
-            timeout=_SECONDS,
-            check=False,
-            creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-        )
-    except OSError:
-        return None
-    except subprocess.TimeoutExpired:
-        return f"takes more than {_SECONDS} s for a short text"
-    if not process.stdout.startswith(_BEGUN):
-        return None
-    if (wrong := process.stdout.removeprefix(_BEGUN)).startswith('"'):
-        return str(json.loads(wrong))
-    if process.stdout.endswith(_DONE):
-        return _READS if _READS in process.stdout else ""
-    code = process.returncode
-    if -code == getattr(signal, "SIGXCPU", None):
-        return f"takes more than {CPU_SECONDS} s for a short text"
-    if code == 1:
-        return f"takes more than {_BYTES >> 30} GiB of memory for a short text"
-    return f"crashes the process that uses it (exit code {code})"
 
 
 # An ONNX graph that returns its input.
@@ -216,72 +169,62 @@ def is_class(kind: object) -> bool:
     with tempfile.TemporaryDirectory() as name:
         write_nothing(Path(name), {"tokenizer_class": kind})
         with contextlib.suppress(RuntimeError):
-            return tokenizer(og, name, (".json",)) is not None
+            return tokenizer(og, name) is not None
     return False
 
 
-def tokenizer(og: Any, folder: str, ends: Sequence[str]) -> Any:
-    """Return the runtime's tokenizer of a folder; ``ends``: allowed endings of file names."""
+def tokenizer(og: Any, folder: str) -> Any:
+    """Return the runtime's tokenizer of a folder."""
     try:
         return og.Tokenizer(folder)
     except TypeError:  # The last runtime for Python 3.10 needs a model, which may be large.
         with tempfile.TemporaryDirectory() as name:
             for path in Path(folder).iterdir():
-                if path.suffix in ends and path.is_file():
+                if path.suffix in damage.DESCRIBING and path.is_file():
                     shutil.copyfile(path, Path(name, path.name))
             write_nothing(Path(name))
             return og.Tokenizer(og.Model(name))
 
 
-def _main() -> None:
-    given = json.load(sys.stdin)
-    sys.path[:] = given["paths"]
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+def text(file: str) -> str:
+    """Read a tokenizer and encode a text; return a problem as the end of a sentence, or ``""``."""
     from tokenizers import Tokenizer
 
-    if "file" not in given:
-        import onnxruntime_genai as og
-
-    with contextlib.suppress(ImportError):  # Windows
-        import resource
-
-        for name, most in given["limits"].items():
-            kind = getattr(resource, name)
-            hard = resource.getrlimit(kind)[1]
-            resource.setrlimit(kind, (most if hard < 0 else min(most, hard), hard))
-    sys.stdout.write(_BEGUN)
-    sys.stdout.flush()
-    file = given.get("file") or f"{given['folder']}/tokenizer.json"
-    wrong = None
-    try:
-        wrong = _wrong(Path(file).read_bytes())
-        if "file" in given and not wrong:
-            Tokenizer.from_file(file).encode_batch(given["texts"])
-    except MemoryError:
-        sys.exit(1)
-    except BaseException:  # a panic is not an Exception; the real use reports it
-        pass
-    if wrong or "file" in given:
-        sys.stdout.write(json.dumps(wrong) if wrong else _DONE)
-        return
-    use = {} if given["template"] is None else {"template_str": given["template"]}
     with _refused():
-        tried = tokenizer(og, given["folder"], given["ends"])
+        if wrong := _wrong(Path(file).read_bytes()):
+            return wrong
+        Tokenizer.from_file(file).encode(_TEXT)
+    return ""
+
+
+def chats(folder: str, template: str | None) -> str:
+    """Write and encode chats; return as `text`, or `_READS`."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime_genai as og
+    from tokenizers import Tokenizer
+
+    file = f"{folder}/tokenizer.json"
+    with _refused():
+        if wrong := _wrong(Path(file).read_bytes()):
+            return wrong
+    use = {} if template is None else {"template_str": template}
+    with _refused():
+        used = tokenizer(og, folder)
         for chat in map(json.dumps, _CHATS):
             for tools in ({}, {"tools": json.dumps([_TOOL])}):
                 with _refused():
-                    written = tried.apply_chat_template(
+                    written = used.apply_chat_template(
                         chat, add_generation_prompt=True, **use, **tools
                     )
-                    tried.encode(written)
-        with contextlib.suppress(BaseException):  # if it cannot read it, the runtime may still
+                    used.encode(written)
+        with _refused():  # if `tokenizers` cannot read it, the runtime may still
             own = Tokenizer.from_file(file)
             own.no_truncation()
             own.no_padding()
-            for text in _PROSE:
-                if list(tried.encode(text)) != own.encode(text, add_special_tokens=False).ids:
-                    sys.stdout.write(_READS)
-    sys.stdout.write(_DONE)
+            for one in _PROSE:
+                if list(used.encode(one)) != own.encode(one, add_special_tokens=False).ids:
+                    return _READS
+    return ""
 
 
 _WORD = r"[^\r\n\p{L}\p{N}]?"
@@ -426,13 +369,10 @@ def _patterns(section: Any) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _refused() -> Iterator[None]:
-    """Ignore the runtime's errors, except of memory: loading the folder raises them again."""
+    """Ignore errors and panics, except of memory: loading the folder raises them again."""
     try:
         yield
-    except (MemoryError, RuntimeError, TypeError, ValueError) as error:
-        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
-            sys.exit(1)
-
-
-if __name__ == "__main__":
-    _main()
+    except BaseException as error:
+        kept = MemoryError, KeyboardInterrupt, SystemExit
+        if isinstance(error, kept) or "bad_alloc" in str(error):
+            raise

@@ -27,7 +27,7 @@ from structgen.models import requantized
 from structgen.models.base import Model, Passes
 from structgen.models.listening import Segment, Transcript
 from structgen.options import Whole
-from structgen.workers import apart, at_once, owner, run_errands
+from structgen.workers import at_once, owner, run_errands
 
 from . import answers, vectors
 from .agent import Asked, Conversations, count, plain
@@ -439,8 +439,8 @@ class Runner(
             raise OptionError(f"{entry.id} is already being requantized. Wait for that to finish.")
         entry.swaps = True
         try:
-            convert = partial(requantized, weights, dtype, target=load_options(config).target)
-            folder = await asyncio.to_thread(apart, convert)
+            target = load_options(config).target
+            folder = await asyncio.to_thread(requantized, weights, dtype, target=target)
             await self._registry.swap(entry, folder)
             entry.weights = weights
         finally:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from .embedders import EmbedderProcess
 from .generator import WorkerGenerator
 from .model import AsyncModel, at_once, prompt_tokens, run_errands, transcribe_windows
-from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, apart, owner, python
+from .process import MAX_MASK_WORK, MAX_WORK, STRANGER, Stranger, owner, python
 from .protocol import FORM_BYTES, form_weight
 from .scheduler import Job, Scheduler, WorkJob
 from .threads import give_back

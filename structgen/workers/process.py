@@ -665,31 +665,6 @@ def python(code: str) -> list[str]:
     return [sys.executable, "-c", f"import sys; sys.path[:] = {paths!r}; {code}"]
 
 
-def apart(function: Callable[[], Any]) -> Any:
-    """Call a function in a separate process. Only the caller waits for it. It ends with this
-    process.
-
-    Raises:
-        StructgenError: the errors of the function, or WorkerDied.
-    """
-    process = subprocess.Popen(
-        python("from structgen.workers.worker import call; call()"),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
-    )
-    ended = None
-    with contextlib.suppress(BrokenPipeError), process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(packed(function))
-        process.stdin.flush()
-        ended = Frames(cast("BinaryIO", process.stdout)).read()
-    if ended is None:
-        raise WorkerDied(f"The process of the call ended (exit code {process.wait()}).")
-    return raised(ended)
-
-
 def raised(ended: Ended) -> Any:
     """Return the result of a finished call.
 

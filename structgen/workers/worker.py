@@ -105,23 +105,6 @@ def main() -> None:
     serve(*_pipes())
 
 
-def call() -> None:
-    """Call the function that the parent sends."""
-    reader, writer = _pipes()
-
-    def end_with_parent() -> None:
-        reader.read(1)
-        os._exit(1)
-
-    def called() -> Any:
-        function = Frames(reader).read()
-        threading.Thread(target=end_with_parent, daemon=True).start()
-        return function()
-
-    with writer:
-        writer.write(packed(_called(0, called, "The call failed")))
-
-
 def _called(number: int, function: Callable[[], Any], what: str) -> Ended:
     """Call a function; ``what`` is the start of the error message if it fails."""
     try:

@@ -34,7 +34,7 @@ import onnxruntime_genai as og
 from pydantic import BaseModel, Field
 
 import structgen
-from structgen.models.conversion import convert, decoder, graph
+from structgen.models.conversion import decoder, graph, language
 
 SHAPES = {
     "135m": {
@@ -113,7 +113,7 @@ def make(name: str, folder: Path, tokenizer: Path, target: graph.Target) -> None
     end = json.loads(tokenizer.read_bytes())["added_tokens"][0]["id"]
     special = SimpleNamespace(start=None, end=[end], padding=end)
     checkpoint: Any = SimpleNamespace(shape=shape, special_tokens=lambda: special)
-    config = json.dumps(convert._genai_config(checkpoint, target))
+    config = json.dumps(language._genai_config(checkpoint, target))
     (folder / "genai_config.json").write_text(config)
     shutil.copy(tokenizer, folder / "tokenizer.json")
     told = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 2048}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
-import sys
 import types
 from pathlib import Path
 
@@ -14,7 +14,8 @@ from index_server import Index
 from weights import weights_of
 
 from structgen import models
-from structgen.models import cache
+from structgen.models import apart, cache
+from structgen.models.conversion import convert as converting
 
 # Read by huggingface_hub when it is imported.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
@@ -68,6 +69,22 @@ def index(cache_folder, no_internet, monkeypatch):
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _conversions_in_this_process(monkeypatch, request):
+    """There tests can change them, and a process would take a second to start."""
+    if request.module.__name__ == "test_apart":
+        return
+
+    def called(function, *arguments, limits, report=None):
+        module, name = function.split(":")
+        more = {} if report is None else {"report": report}
+        return getattr(importlib.import_module(module), name)(*arguments, **more)
+
+    here = types.SimpleNamespace(**{**vars(apart), "call": called})
+    monkeypatch.setattr(converting, "apart", here)
+    monkeypatch.setattr(models, "apart", here)
+
+
 @pytest.fixture
 def conversions(monkeypatch):
     """The converter is replaced by one that copies; the list of its calls' targets."""
@@ -84,10 +101,7 @@ def conversions(monkeypatch):
         progress("Converting", 2, 2)
         return out
 
-    fake = types.ModuleType("structgen.models.conversion.convert")
-    fake.convert = convert
-    monkeypatch.setitem(sys.modules, "structgen.models.conversion.convert", fake)
-    monkeypatch.setattr("structgen.models.conversion.convert", fake, raising=False)
+    monkeypatch.setattr(converting, "convert", convert)
     return calls
 
 

@@ -278,19 +278,19 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     structgen.load(folder, chat_template=TEMPLATE)
     # From here on no process can be started, as where there is no interpreter.
     monkeypatch.setattr(sys, "executable", "/no/such/python")
-    tried: list[Any] = []
-    run = trial._tried
+    tried: list[str] = []
+    run = trial.chats
 
-    def counting(*given: Any) -> str | None:
-        tried.append(given[0]["template"])
-        return run(*given)
+    def counting(place: str, template: str) -> str:
+        tried.append(template)
+        return run(place, template)
 
-    monkeypatch.setattr(trial, "_tried", counting)
+    monkeypatch.setattr(trial, "chats", counting)
     trial.check(folder, TEMPLATE)
     assert not tried
     for _ in range(2):
         trial.check(folder, TEMPLATE + "!")
-    assert tried == [TEMPLATE + "!"] * 2
+    assert tried == [TEMPLATE + "!"]
 
 
 @pytest.mark.parametrize(

@@ -230,26 +230,6 @@ def test_the_comparison_would_notice(change, tmp_path, monkeypatch):
     assert cosines(all_logits(model, ids), wrong).min() < 0.99
 
 
-def test_attention_is_computed_some_heads_at_a_time(tmp_path, monkeypatch):
-    """A file of 8 MB with 14,000 heads took 963 MB, an honest one 175."""
-    sizes = {"HIDDEN": 32, "FFN": 32, "HEADS": 256, "KV_HEADS": 4, "HEAD": 16, "LAYERS": 1}
-    for name, size in sizes.items():
-        monkeypatch.setattr(tiny_gguf, name, size)
-    path = tiny_gguf.write(tmp_path / "tiny.gguf", architecture="qwen2")
-    folders = [convert(path, tmp_path / "whole", silent)]
-    monkeypatch.setattr("structgen.models.conversion.convert._MOST_ATTENDED", 1 << 17)
-    tracemalloc.start()
-    try:
-        folders.append(convert(path, tmp_path / "parts", silent))
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 12_000_000
-    ids = np.random.default_rng(1).integers(0, 260, 40).tolist()
-    whole, parts = (all_logits(og.Model(str(folder)), ids) for folder in folders)
-    assert cosines(whole, parts).min() > 0.9999
-
-
 rotate = Reference._rotate
 
 
@@ -395,9 +375,9 @@ TOKENS, TYPES, EMBEDDING = b"tokenizer.ggml.tokens", b"token_type", b"token_embd
     ("change", "says"),
     [
         # The package gguf's own reader goes on for ever where numbers are to come behind the end.
-        (lying(TYPES, 8, 2**60), "header has more than"),
+        (lying(TYPES, 8, 2**60), "it is truncated"),
         (lying(TOKENS, 8, 2**30), "unknown type|header has|truncated"),
-        (lying(TOKENS, 16, 2**60), "header has more than"),  # a token of so many bytes
+        (lying(TOKENS, 16, 2**60), "it is truncated"),  # a token of so many bytes
         (lying(TOKENS, 4, 9, "<I"), "unknown type"),  # arrays of arrays
         (lying(TYPES, 0, 99, "<I"), "the unknown type 99"),
         (lying(b"GGUF", 4, 2**60), "damaged or truncated"),  # so many tensors
@@ -434,37 +414,6 @@ def test_a_setting_of_another_kind(tokenizer, says, tmp_path):
     given = tiny_gguf.byte_level_tokenizer() | tokenizer
     file = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=given)
     assert says in refused(file, tmp_path)
-
-
-def test_a_header_of_many_values_is_not_read(tmp_path, monkeypatch):
-    """5 million keys took 12 s."""
-    monkeypatch.setattr(gguf, "_MOST_PARTS", 500)
-    file = tiny_gguf.write(tmp_path / "tiny.gguf")
-    assert "500 values" in refused(file, tmp_path)
-
-
-def test_numbers_of_an_array_are_values_of_the_header(tmp_path, monkeypatch):
-    """An array of 30 MB took 1.5 GB as Python's numbers."""
-    monkeypatch.setattr(gguf, "_MOST_PARTS", 5_000)
-    tokenizer = tiny_gguf.byte_level_tokenizer() | {"x": [0] * 5_000}
-    file = tiny_gguf.write(tmp_path / "tiny.gguf", tokenizer=tokenizer)
-    assert "5,000 values" in refused(file, tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["byte_level", "sentencepiece"])
-def test_merges_are_bounded(tmp_path, monkeypatch, kind):
-    """262,000 tokens that are each two others in 16 ways, 8 MB, took 1.9 GB."""
-    monkeypatch.setattr(gguf, "_MOST_MERGES", 4)
-    file = tiny_gguf.write(
-        tmp_path / "tiny.gguf", tokenizer=getattr(tiny_gguf, f"{kind}_tokenizer")()
-    )
-    assert "more than 4 merges of tokens" in refused(file, tmp_path)
-
-
-def test_tensors_are_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(gguf, "MOST_TENSORS", 19)
-    file = tiny_gguf.write(tmp_path / "tiny.gguf")
-    assert "it has 20 tensors" in refused(file, tmp_path)
 
 
 def test_a_context_of_one_token_is_too_short(tmp_path):
@@ -615,7 +564,7 @@ def test_a_truncated_file(share, tmp_path):
         ({"architecture": "qwen2", "metadata": {"attention.sliding_window": 64}}, "sliding-window"),
         ({"architecture": "phi3", "extra": {"rope_freqs": (16,)}}, "'rope_freqs.weight'"),
         # They were read before they were counted: 5.8 MB of them took 3 GB.
-        ({"extra": {"rope_freqs": (4096,)}}, "4,096 RoPE factors for heads of 32 dimensions"),
+        ({"extra": {"rope_freqs": (4096,)}}, "4096 RoPE factors for 16 pairs"),
         ({"metadata": {"residual_scale": 0.22}}, "the setting llama.residual_scale = 0.2"),
         ({"metadata": {"rope.scale_linear": 4.0}}, "the setting llama.rope.scale_linear = 4.0"),
         ({"metadata": {"rope.scaling.attn_factor": 2.0}}, "llama.rope.scaling.attn_factor = 2.0"),
@@ -702,13 +651,13 @@ def test_a_full_disk_is_told_as_one(tmp_path, monkeypatch, error):
 
 KILLED = """
 import sys, time
+from pathlib import Path
 from structgen import models
-from structgen.models.conversion import graph
-def wait(self):
-    (self._folder / "model.onnx.data").write_bytes(b"half")
+def wait(function, source, folder, *more, **limits):
+    Path(folder, "model.onnx.data").write_bytes(b"half")
     print("writing", flush=True)
     time.sleep(60)
-graph.GraphBuilder.save = wait
+models.apart.call = wait
 models.convert(sys.argv[1], sys.argv[2], lambda *_: None)
 """
 

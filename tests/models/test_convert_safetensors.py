@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import struct
-import tracemalloc
 
 import numpy as np
 import onnxruntime_genai as og
@@ -21,7 +20,6 @@ import structgen
 from structgen import models
 from structgen.cli import commands
 from structgen.errors import ConversionError
-from structgen.models.conversion import hugging_face
 from structgen.models.conversion.hugging_face import (
     HuggingFaceCheckpoint,
     SafetensorsFolder,
@@ -344,7 +342,6 @@ def of_shape(shape: str) -> bytes:
 
 
 MANY = b'{"x": [%s0]}' % (b"[]," * 500_001)
-MANY_FILES = b'{"weight_map": {"": "", %s}}' % b", ".join(b'"%d": ""' % i for i in range(100_000))
 TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
 
 
@@ -367,7 +364,6 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
             with_header(of_shape("2," * 10**5 + "2")),
             "shape of a tensor is too large for the file",
         ),
-        ("model.safetensors", with_header(MANY), "more than 1,000,000 values"),  # took 2.3 GB
         ("config.json", MANY, "more than 1,000,000 values"),  # 3 GB
         (
             "model.safetensors",
@@ -375,7 +371,7 @@ TWICE = b'"dtype": "F32", "shape": [4], "data_offsets": [0, 16]'
             "overlap|several tensors",
         ),
         ("model.safetensors.index.json", b"{}", "cannot be parsed"),
-        ("model.safetensors.index.json", MANY_FILES, "more than 100,000 values"),
+        ("model.safetensors.index.json", MANY, "more than 1,000,000 values"),
         ("tokenizer_config.json", b'{"eos_token": []}', "cannot be parsed"),
         (
             "model.safetensors.index.json",
@@ -394,17 +390,6 @@ def test_damage(file, data, message, tmp_path):
     with pytest.raises(ConversionError, match=message):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
-
-
-def test_tensors_of_all_files_are_bounded(tmp_path, monkeypatch):
-    """A folder of 76 MB took 0.8 GB, in step with its size."""
-    folder, _ = folder_of(tmp_path)
-    monkeypatch.setattr(hugging_face, "MOST_TENSORS", 20)
-    (folder / "other").write_bytes(with_header(of_shape("0")))
-    index = {"weight_map": {"a": "model.safetensors", "x": "other"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ConversionError, match="the folder has more than 20 tensors"):
-        models.convert(folder, tmp_path / "out", silent)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes")
@@ -456,24 +441,9 @@ def test_a_tokenizer_without_end_ends_the_conversion_alone(tmp_path):
     grows = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 1000}
     tokenizer["normalizer"] = {"type": "Sequence", "normalizers": [grows] * 4}
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(ConversionError, match="does not work: it"):
+    with pytest.raises(ConversionError, match=r"The tokenizer of .* may replace one with"):
         models.convert(folder, tmp_path / "out", silent)
     assert not (tmp_path / "out").exists()
-
-
-def test_the_texts_of_the_forward_pass_stay_short(tmp_path):
-    """A folder of 2.4 MB with 128 heads took 0.7 GB."""
-    folder, _ = folder_of(tmp_path, {"metadata": {"context_length": 4096}})
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    longer = {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * 32}
-    (folder / "tokenizer.json").write_text(json.dumps({**tokenizer, "normalizer": longer}))
-    tracemalloc.start()
-    try:
-        models.convert(folder, tmp_path / "out", silent)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 12_000_000
 
 
 def test_a_truncated_file(tmp_path):

@@ -14,7 +14,6 @@ from test_convert import cosines
 from structgen import models
 from structgen.errors import ConversionError
 from structgen.models import fetch
-from structgen.models.conversion import ctranslate2
 from structgen.models.progress import silent
 from structgen.storage import user_folder
 
@@ -54,8 +53,8 @@ def test_graphs_agree_with_float32(tmp_path):
             "activation_function='relu', but Whisper models have 'gelu'",
         ),
         ({"max_source_positions": 750}, "max_source_positions=750"),
-        ({"decoder_layers": 10**9}, "1000000000 decoder layers"),
-        ({"encoder_layers": 101}, "101 encoder layers"),  # 36,000 small ones took 3.5 GB
+        ({"decoder_layers": 10**9}, "has no tensor"),
+        ({"encoder_layers": 101}, "has no tensor"),
         ({"decoder_layers": "two"}, "is damaged"),
         ({"encoder_layers": 3}, "has no tensor 'model.encoder.layers.1."),
         ({"d_model": None}, "is damaged"),
@@ -123,13 +122,6 @@ def test_damaged_weights_of_ctranslate2_are_refused(tmp_path):
         (source / "model.bin").write_bytes(whole[:n_bytes])
         with pytest.raises(ConversionError, match=r"is damaged: .*truncated"):
             models.convert(source, tmp_path / "out", silent)
-
-
-def test_tensors_of_ctranslate2_are_bounded(tmp_path, monkeypatch):
-    """A million empty ones, 17 MB, took 0.6 GB."""
-    monkeypatch.setattr(ctranslate2, "MOST_TENSORS", 20)
-    with pytest.raises(ConversionError, match="more than 20 tensors"):
-        models.convert(tiny_whisper.write_ctranslate2(tmp_path / "a"), tmp_path / "out", silent)
 
 
 def test_a_tensor_of_ctranslate2_is_not_the_weights_of_many_layers(tmp_path):

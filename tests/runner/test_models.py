@@ -396,7 +396,7 @@ def test_a_model_is_requantized_while_it_answers(
     monkeypatch.setenv("STRUCTGEN_CACHE", str(tmp_path / "cache"))
     folder = tiny_model(tmp_path)
     # Reading foreign weights may hold the interpreter lock for many seconds: elsewhere, then.
-    monkeypatch.setattr("structgen.models.conversion.convert.convert", None)
+    monkeypatch.setattr("structgen.models.conversion.language.write", None)
     asked: Any = {"prompt": "Hi", "max_tokens": 8, "temperature": 0}
     with Runner({"it": {"source": folder, "in_process": True}}) as runner:
         whole = runner.complete(asked)

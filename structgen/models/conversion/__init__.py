@@ -2,6 +2,7 @@
 
 In reading order: `decoder` (the converter's view of a model, and the families), `gguf`,
 `hugging_face` and `ctranslate2` (readers of three file formats), `graph` (the ONNX graph and its
-numbers), `whisper` (Whisper's two graphs) and `convert`, the entry. ``gguf`` and ``onnx-ir`` are
-imported during a conversion only.
+numbers), `whisper` (Whisper's two graphs), `language` (the order of the work for others) and
+`convert`, the entry, which calls these in a process of their own. Only there are ``gguf`` and
+``onnx-ir`` imported.
 """

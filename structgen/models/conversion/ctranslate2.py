@@ -18,7 +18,7 @@ import numpy.typing as npt
 from structgen.errors import ConversionError
 from structgen.storage.user_folder import inside
 
-from .decoder import MOST_TENSORS, FloatArray
+from .decoder import FloatArray
 from .hugging_face import read_json
 
 _START = struct.pack("<IH12s", 6, 12, b"WhisperSpec\0")  # version, kind of model
@@ -128,8 +128,6 @@ def _read(data: memoryview) -> dict[str, npt.NDArray[Any]]:
     def new(name: str) -> str:
         if name in tensors:
             raise ValueError(f"it contains {name!r} twice")
-        if len(tensors) == MOST_TENSORS:
-            raise ValueError(f"it has more than {MOST_TENSORS:,} tensors")
         return name
 
     tensors: dict[str, npt.NDArray[Any]] = {}

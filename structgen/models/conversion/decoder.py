@@ -342,7 +342,6 @@ class Names:
     parts: Mapping[str, str]
 
 
-MOST_TENSORS = 100_000  # the largest models have 1,200; each takes up to 700 bytes of memory
 MOST_DIMENSIONS = 8  # of a tensor; the product of a million sizes would take hours
 _LARGEST_HEAD = 1 << 14
 _MOST_LAYERS = 1_000  # Llama 3.1 405B has 126; each takes 90 kB of memory, whatever its size

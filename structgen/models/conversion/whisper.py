@@ -25,7 +25,6 @@ from .hugging_face import SafetensorsFolder, read_file, read_json, tokenizer_set
 _MICROSOFT = "com.microsoft"
 _FLOAT, _INT32 = ir.DataType.FLOAT, ir.DataType.INT32
 _FRAMES = 3000  # of 30 seconds: the runtime accepts no other number
-_MOST_LAYERS = 100
 _TOKENS = ("vocab_size", "bos_token_id", "eos_token_id", "pad_token_id")
 
 
@@ -63,7 +62,6 @@ class _Graph:
         return self.constant(name, np.array(values, np.int64))
 
     def tensor(self, name: str, *shape: int) -> FloatArray:
-        # Before it is read: each number of a large bias would stay in memory in 32 bits.
         if (found := self.tensors.tensor_shape(name)) != shape:
             raise ConversionError(
                 f"{self.tensors.path}: tensor {name!r} has the shape {found}, expected {shape}."
@@ -301,9 +299,6 @@ def write(source: Path, folder: Path) -> None:
             raise ConversionError(
                 f"{source} has {name}={config[name]!r}, but Whisper models have {expected!r}."
             )
-    for part in ("encoder", "decoder"):
-        if not 0 < (n_layers := config[f"{part}_layers"]) <= _MOST_LAYERS:
-            raise ConversionError(f"{source} has {n_layers} {part} layers.")
     write_encoder(tensors, config, folder / "encoder.onnx")
     write_decoder(tensors, config, folder / "decoder.onnx")
     (folder / "tokenizer.json").write_bytes(read_file(source / "tokenizer.json"))

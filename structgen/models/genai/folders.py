@@ -28,7 +28,6 @@ from structgen.storage.user_folder import WRONG, contents, document, flag, insid
 from structgen.vocabulary import Vocabulary, byte_alphabet
 
 _POST_PROCESSOR = b'"post_processor"'
-_MOST_FIELDS = 500_000  # of a graph that gets a mask; SmolLM2-135M has 14,000, of up to 800 bytes
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -76,27 +75,25 @@ def masked_graph(folder: Path, config: Mapping[str, Any]) -> str | None:
     return None
 
 
-def add_mask(folder: Path) -> Path:
-    """Write a second graph with a mask; see `structgen.models.add_mask`."""
+def add_mask(folder: str) -> str:
+    """Write a second graph with a mask, and return its file; see `structgen.models.add_mask`."""
     import onnx_ir as ir
 
     from structgen.models.conversion.graph import save_masked
 
-    config = read_config(folder)
+    config = read_config(Path(folder))
     name = graph_name(config)
     try:
-        plain = inside(folder, name)
+        plain = inside(Path(folder), name)
         if plain.stat().st_size > cache.LARGEST_GRAPH:
             raise ValueError("its weights are inside the file instead of in a separate file")
-        fields = iter(range(_MOST_FIELDS))
-        lacks = damage.of_graph(plain, fields)
-        if next(fields, None) is None:
-            raise ValueError(f"it has more than {_MOST_FIELDS:,} fields")
-        if lacks:
+        if lacks := damage.of_graph(plain):
             raise ValueError(lacks[0].problem.rstrip("."))
-        return save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain)
+        return str(save_masked(ir.load(plain), int(config["model"]["vocab_size"]), plain))
+    except MemoryError:
+        raise
     except Exception as error:  # any error: the file may be anything
-        raise ConversionError(f"Cannot add a mask to {folder / name}: {error}.") from error
+        raise ConversionError(f"Cannot add a mask to {Path(folder, name)}: {error}.") from error
 
 
 def read_ahead(folder: Path) -> None:

@@ -301,7 +301,7 @@ class TextModel:
         try:
             with tempfile.TemporaryDirectory() as name:
                 trial.write_nothing(Path(name), {"chat_template": self._template, **ends})
-                apply = trial.tokenizer(og, name, damage.DESCRIBING).apply_chat_template
+                apply = trial.tokenizer(og, name).apply_chat_template
             apply("[]")
         except (OSError, RuntimeError) as error:
             # Only for a passed template does the runtime say why it cannot be parsed.
