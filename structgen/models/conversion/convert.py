@@ -48,7 +48,7 @@ def convert(
     Raises:
         ConversionError: as there; also if ``out`` exists and is not empty, or cannot be written.
 
-    Cost: about 10 s of CPU and 0.7 GB of memory for a model of 135M parameters; memory grows with
+    Cost: about 9 s of CPU and 0.44 GB of memory for a model of 135M parameters; memory grows with
     the largest matrix, not with their number.
     """
     final = Path(out).resolve()  # the staged folder is renamed, which is impossible for a link
