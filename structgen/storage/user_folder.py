@@ -161,7 +161,8 @@ def n_values(data: str | bytes) -> int:
 
 
 def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
-    """Return the JSON in such a file, with at most that many values, of 32 bytes each.
+    """Return the JSON in such a file, with at most that many values, of 32 bytes each, and a sixth
+    as many objects, each of which may take 300 bytes of memory.
 
     Further arguments go to ``json.loads``.
 
@@ -170,8 +171,9 @@ def document(file: Path, most: int = MOST_VALUES, **how: Any) -> Any:
         ValueError, RecursionError: it is not JSON.
     """
     data = contents(file, min(32 * most, LARGEST))
-    if n_values(data) > most:
-        raise OSError(errno.EFBIG, f"it has more than {most:,} values", str(file))
+    if max(n_values(data), 6 * data.count(b"{")) > most:
+        problem = f"it has more than {most:,} values, or {most // 6:,} objects"
+        raise OSError(errno.EFBIG, problem, str(file))
     return json.loads(data, **how)
 
 

@@ -732,6 +732,9 @@ def test_lists_are_values_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert Vocabulary.from_tokenizer_json(write(tmp_path, document()), [0]).size
     with pytest.raises(VocabularyError, match="more than 50 values"):
         Vocabulary.from_tokenizer_json(write(tmp_path, document(x=[[[]]] * 20)), [0])
+    monkeypatch.setattr(tokenizer_bytes, "MOST_OF_TOKENIZER", 300)
+    with pytest.raises(VocabularyError, match="or 50 objects"):  # two million took 1.3 GB
+        Vocabulary.from_tokenizer_json(write(tmp_path, document(x=[{}] * 50)), [0])
 
 
 def test_files_beside_a_tokenizer_are_smaller(tmp_path: Path) -> None:
