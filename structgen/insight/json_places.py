@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 from structgen.automaton.core import DEAD, NeedsText, TextHistory
 from structgen.automaton.texts import Text
@@ -226,7 +226,8 @@ class JsonReader:
 
     @staticmethod
     def _path(steps: list[str | int | None]) -> Path:
-        return tuple(step for step in steps if step is not None)
+        # Only the last step may be unknown. Copied in one go: each event of a deep value has one.
+        return cast("Path", tuple(steps[:-1] if steps and steps[-1] is None else steps))
 
 
 def scalars(events: Iterable[Event]) -> list[Closed]:

@@ -85,6 +85,9 @@ class TraceStep:
         return favourite[0] if favourite and not favourite[0].is_allowed else None
 
 
+_SLICE = 1 << 10
+"""Number of bytes that are read at once: their events, each with its path, are in memory."""
+
 _CONTEXT = 24
 """Number of bytes before a place that are shown."""
 
@@ -151,7 +154,7 @@ def why_barred(
         if not data:
             raise OptionError("the token is empty. Pass its text or its id.")
     is_text = not constraint.named.several  # otherwise the bytes do not tell the place
-    refusal = _refusal(constraint, output, data, cursor) if is_text else None
+    refusal = _refusal(constraint, output, data, where, cursor) if is_text else None
     if refusal is not None:
         return refusal
     name = shown(constraint.named.shown(data))
@@ -193,7 +196,8 @@ def _where(constraint: Constraint, output: bytes) -> str:
     if not is_json(constraint):
         return f"after {_tail(constraint, output)}" if output else "at the start"
     reader = JsonReader()
-    reader.feed(output)
+    for begin in range(0, len(output), _SLICE):
+        reader.feed(output[begin : begin + _SLICE])
     return f"at {reader.path}"
 
 
@@ -216,7 +220,7 @@ def _why_no_end(constraint: Constraint, output: bytes, where: str, cursor: Curso
 
 
 def _refusal(
-    constraint: Constraint, output: bytes, data: bytes, cursor: Cursor | None
+    constraint: Constraint, output: bytes, data: bytes, where: str, cursor: Cursor | None
 ) -> str | None:
     """Describe which byte of ``data`` the automaton refuses after ``output``; None: none."""
     walk = ByteReader(constraint, output, cursor)
@@ -226,7 +230,8 @@ def _refusal(
             continue
         before = output + data[:i]
         after = f" after {_tail(constraint, before)}" if before else " at the start"
-        where = f" {_where(constraint, before)}" if is_json(constraint) else ""
+        place = where if i == 0 else _where(constraint, before)
+        at = f" {place}" if is_json(constraint) else ""
         named = data[:1] == bytes([MARK])
         which = (
             "" if len(data) == 1 or named else f": {_character(byte)}, its byte {i + 1}, is invalid"
@@ -239,7 +244,7 @@ def _refusal(
         could = f"expected {' or '.join(listed)}" if listed else ""
         could += (", or the output may end" if could else "the output has to end") if ends else ""
         name = shown(constraint.named.shown(data))
-        return f"{name} was not allowed{which}{where}{after}; {could}."
+        return f"{name} was not allowed{which}{at}{after}; {could}."
     return None
 
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from structgen import JsonSchema
+from structgen.constraint import compile as compile_constraint
 from structgen.grammar.json_schema.graph import child_path
+from structgen.insight import why_barred
 from structgen.insight.json_places import JsonReader, scalars
+from structgen.remote.reading import BYTES
 
 NAMES = st.sampled_from(["a", "b c", 'q"', "é", "", "\\", "12"])
 SCALARS = (
@@ -73,3 +79,31 @@ def test_an_escape_is_understood_once(monkeypatch):
     monkeypatch.setattr(json, "loads", lambda data: calls.append(data) or loads(data))
     JsonReader().feed(b'"' + rb"a\n\t\"" * 1000 + b'"')
     assert len(calls) <= 3
+
+
+def test_the_path_of_a_deep_value_is_copied_in_one_go() -> None:
+    """65 kB of values 990 deep held up a loop for 4.9 s and took 500 MB to say where they stop."""
+    reader = JsonReader()
+    reader.feed(b'{"a":[{"b":' + b"[" * 990)
+    frames: list[str] = []
+    sys.setprofile(lambda frame, event, _: frames.append(frame.f_code.co_name))
+    try:
+        events = reader.feed(b"0,")
+    finally:
+        sys.setprofile(None)
+    assert [event.path for event in events] == [("a", 0, "b", *[0] * 990)] * 2
+    assert len(frames) < 100
+
+
+def test_a_place_far_into_a_text_is_found_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together, the events of a text have as many paths as it has values, each as long as deep."""
+    read: list[int] = []
+    feed = JsonReader.feed
+    monkeypatch.setattr(
+        JsonReader, "feed", lambda *given: read.append(len(given[1])) or feed(*given)
+    )
+    constraint = compile_constraint(JsonSchema({}), BYTES)
+    why = why_barred(constraint, b"[[" + b"0," * 2_000, b"x", chosen=-1)
+    assert why.startswith("'x' was not allowed at $[0][2000] after")
+    assert sum(read) == 4_002
+    assert max(read) <= 1_024
