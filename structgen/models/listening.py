@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
+from structgen.errors import ModelError
 from structgen.sampling import TokenIds
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -22,6 +23,8 @@ RATE = 16_000
 """Samples per second."""
 
 _LOUDEST = 32_767
+
+_LONGEST = 4 << 20  # characters of a transcript; half an hour of speech has 30,000
 
 WINDOW = 30
 """Seconds that Whisper reads at once."""
@@ -126,6 +129,7 @@ class Listening:
         self._window = first
         self._at = 0
         self._segments: list[Segment] = []
+        self._size = 0
 
     @property
     def window(self) -> Window | None:
@@ -136,13 +140,20 @@ class Listening:
         return self._window._replace(samples=rest / np.float32(_LOUDEST))
 
     def add(self, transcript: WindowTranscript) -> Sequence[Segment]:
-        """Add the transcript of the window; return its segments with their times in the sound."""
+        """Add the transcript of the window; return its segments with their times in the sound.
+
+        Raises:
+            ModelError: the text is too long: a token of a foreign vocabulary may have 60,000 bytes.
+        """
         start = self._at / RATE
         found = [
             replace(one, start=start + one.start, end=start + one.end)
             for one in transcript.segments
         ]
         self._segments += found
+        self._size += sum(len(one.text) for one in found)
+        if self._size > _LONGEST:
+            raise ModelError(f"The transcript has more than {_LONGEST:,} characters.")
         self._window = self._window._replace(language=transcript.language)
         self._at += max(round(transcript.seconds * RATE), RATE)
         return found

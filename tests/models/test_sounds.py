@@ -540,6 +540,16 @@ def test_windows_go_on_where_a_sentence_ended():
     assert [one.end for one in listening.transcript.segments] == [4.0, 27.5, 29.5]
 
 
+def test_a_transcript_of_tokens_of_60_000_bytes_ends():
+    """A sound of five minutes took 1.6 GB of the server's memory."""
+    first = Window(np.empty(0, np.float32), None, False, np.empty(0, np.int32), 0.0)
+    listening = Listening(np.zeros(90 * 16_000, np.float32), first)
+    long = Segment(0.0, 30.0, "a" * (3 << 20), (), 0.0, -0.1, 1.0, 0.0)
+    listening.add(WindowTranscript("en", [long], 30.0))
+    with pytest.raises(ModelError, match="more than 4,194,304 characters"):
+        listening.add(WindowTranscript("en", [long], 30.0))
+
+
 def test_subtitles():
     lines = (" Hello,\n you --> there", " Bye.")
     parts = [Segment(i * 3599.5, i * 3599.5 + 0.25, text, (), 0, 0, 0, 0)
