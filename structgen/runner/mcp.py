@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from mcp_types import Tool as McpTool
 
 _MOST_BYTES = 16 << 20  # bytes of one answer
-_MOST_STREAM = 4 << 20  # bytes of a streamed one, with events of at most 1 MiB
+_MOST_STREAM = 4 << 20  # bytes of a streamed one, resumed or not, with events of at most 1 MiB
 _MOST_HELD = 128 << 20  # bytes of all a server's unfinished answers
 _ENCODING = "structgen_lines"  # of a program's output: see `_Lines`
 _MOST_PAGES = 100  # pages of a server's list of tools
@@ -67,6 +67,8 @@ _LONGEST_SHOWN = 2_000  # characters of foreign text in an error message
 _LONGEST_ID = 100  # characters of the id of a server's request
 _MOST_WRONG = 1_000  # invalid values that are named: 500,000 take 1.3 s and 300 MB
 _MOST_PARTS = 10_000  # items of an answer's content: `mcp` makes errors of 30 kB for a wrong one
+_HEADERS = ("content-type", "content-encoding", "mcp-session-id")  # that are read
+_LONGEST_EVENT_ID = 1_000  # characters
 _MOST_RESUMED = 100  # times that broken streams are resumed at once,
 _RESUME_SECONDS = 0.5  # then one in so many seconds
 _BURST_SECONDS = 2.0  # seconds that a thread here may compute at once, while others wait,
@@ -617,6 +619,7 @@ class _Exchange:
         self._until = asyncio.get_running_loop().time() + seconds
         self._scope: Any = None
         self.is_session_over = False  # as the answer said
+        self.size = 0  # bytes that were read
 
     async def wait(self, awaited: Awaitable[T]) -> T:
         """Wait for something, at most until the exchange ends."""
@@ -680,6 +683,8 @@ class _Bounded:
         if request.method == "GET":
             if not is_resumed:
                 raise _Unreadable("an unrequested event stream")
+            if len(request.headers["last-event-id"]) > _LONGEST_EVENT_ID:
+                raise _Unreadable("an event with a long id")
             now = time.monotonic()
             begun = max(self._resumes_until, now - _MOST_RESUMED * _RESUME_SECONDS)
             self._resumes_until = begun + _RESUME_SECONDS
@@ -689,6 +694,8 @@ class _Bounded:
         response.encoding = "utf-8"
         bound_cookies(self._cookies)
         whole, web = response.stream, self._web
+        # A call keeps the answers that were resumed, with their requests, until it ends.
+        response.headers = web.Headers([x for x in response.headers.items() if x[0] in _HEADERS])
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise _Unreadable("a compressed answer although compression was not requested")
@@ -728,16 +735,16 @@ class _Bounded:
         self, whole: Any, exchange: _Exchange, *, is_stream: bool
     ) -> AsyncIterator[bytes]:
         """Yield an answer: all of it at once, or whole events of a stream."""
-        left = most = _MOST_STREAM if is_stream else _MOST_BYTES
+        most = _MOST_STREAM if is_stream else _MOST_BYTES
         held, pieces, is_over = bytearray(), aiter(whole), False
         try:
             while not is_over:
                 piece = await exchange.wait(anext(pieces, None))
                 is_over, piece, begin = piece is None, piece or b"", max(len(held) - 3, 0)
                 held += piece
-                left -= len(piece)
+                exchange.size += len(piece)
                 self._held += len(piece)
-                if left < 0:
+                if exchange.size > most:
                     raise _Unreadable(_TOO_LONG.format(most))
                 if self._held > _MOST_HELD:
                     raise _Unreadable(f"answers of more than {_MOST_HELD:,} bytes at once")

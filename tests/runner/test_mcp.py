@@ -1192,7 +1192,8 @@ async def answering(kind: str, *answers: Pieces) -> AsyncIterator[httpx2.AsyncCl
     left = list(answers)
 
     def answer(request: httpx2.Request) -> httpx2.Response:
-        return httpx2.Response(200, headers={"content-type": kind}, stream=left.pop(0))
+        headers = {"content-type": kind, "x-long": "x" * 1_000}
+        return httpx2.Response(200, headers=headers, stream=left.pop(0))
 
     async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as client:
         mcp._Bounded(client, httpx2, 60)
@@ -1226,6 +1227,31 @@ def test_how_long_a_stream_waits_is_not_left_to_the_package(given: bytes, second
 
     for before in (b"", b"id: 1\n", b": -\r\n\r\n", b"data: x\r"):
         asyncio.run(whole(before))
+
+
+def test_what_a_call_keeps_of_resumed_streams_is_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`mcp` keeps each with its last event until the call ends: 691 MB after a minute."""
+    monkeypatch.setattr(mcp, "_MOST_STREAM", 2_500)
+
+    async def asked() -> None:
+        mcp._CALL.set(mcp._Exchange(60))
+        streams = [Pieces(b": %s\n\n" % (b"x" * 1_000)) for _ in range(3)]
+        async with answering("text/event-stream", *streams) as client:
+
+            async def resumed(last: str) -> None:
+                given = {"last-event-id": last}
+                async with client.stream("GET", "http://x", headers=given) as response:
+                    assert list(response.headers) == ["content-type"]
+                    await response.aread()
+
+            with pytest.raises(mcp._Unreadable, match="a long id"):
+                await resumed("x" * 1_001)
+            await resumed("x" * 1_000)
+            await resumed("1")
+            with pytest.raises(httpx2.SSEError, match="more than 2,500 bytes"):
+                await resumed("2")
+
+    asyncio.run(asked())
 
 
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r", b""])
