@@ -12,6 +12,7 @@ This file is also the script of that process::
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import json
 import os
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 _BY_THE_CLOCK = 4  # times as long; some systems do not count CPU time
 _NO_MEMORY = 3  # the exit code
 _LONGEST = 10_000  # characters of an error
+_THREADS = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "RAYON_NUM_THREADS"), "2")
+# Each takes 40 MB of the memory that a function may use; by default there is one per core.
 
 
 class Limits(NamedTuple):
@@ -54,8 +57,7 @@ class Ended(Exception):
 def call(function: str, *arguments: Any, limits: Limits, report: Progress | None = None) -> Any:
     """Call a function in a process, which ends with this one.
 
-    Where no process can be started, such as in a program without an interpreter, it is called here,
-    without limits.
+    Where there is no interpreter that can be started, it is called here, without limits.
 
     Args:
         function: its place, ``module:name``.
@@ -65,13 +67,13 @@ def call(function: str, *arguments: Any, limits: Limits, report: Progress | None
 
     Raises:
         Ended: it takes too much memory or time, or crashes the process.
-        StructgenError, OSError: the function raised one.
+        StructgenError, OSError: the function raised one, or no process can be started now.
         RuntimeError: the function raised another error.
 
     Cost: 30 ms, and the imports.
     """
     asked: dict[str, Any] = {"function": function, "arguments": arguments, "limits": limits}
-    asked["paths"] = [path or os.getcwd() for path in sys.path]
+    asked["paths"] = [path or os.getcwd() for path in sys.path if isinstance(path, str)]
     asked["reports"] = report is not None
     try:
         if getattr(sys, "frozen", False) or not sys.executable:
@@ -81,11 +83,12 @@ def call(function: str, *arguments: Any, limits: Limits, report: Progress | None
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=os.environ | _THREADS,
             text=True,
             encoding="utf-8",
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
-    except OSError:
+    except (FileNotFoundError, PermissionError):  # not if files or processes are used up
         return _found(function)(*arguments, **({} if report is None else {"report": report}))
     assert process.stdin is not None
     assert process.stdout is not None
@@ -157,7 +160,8 @@ def _main() -> None:
         _limit(*given["limits"])
         tell("result", function(*given["arguments"], **more))
     except BaseException as error:  # a panic is not an Exception
-        if isinstance(error, MemoryError) or "bad_alloc" in str(error):
+        is_full = getattr(error, "errno", None) == errno.ENOMEM
+        if is_full or isinstance(error, MemoryError) or "bad_alloc" in str(error):
             os._exit(_NO_MEMORY)
         tell("error", _portable(error))
     os._exit(0)  # at once: the other thread reads

@@ -38,6 +38,9 @@ from structgen.storage import array_cache, user_folder
 
 from . import apart, cache, damage
 
+# No telemetry unless the user wants it: conversions use the runtime, too.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
 CPU_SECONDS = 30
 """Most CPU seconds for reading the tokenizer and writing some chats: 262k tokens take 3."""
 
@@ -199,7 +202,6 @@ def text(file: str) -> str:
 
 def chats(folder: str, template: str | None) -> str:
     """Write and encode chats; return as `text`, or `_READS`."""
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime_genai as og
     from tokenizers import Tokenizer
 

@@ -52,6 +52,7 @@ def test_result_and_progress():
         ("import os; os.abort()", apart.Ended, r"^crashes the process that uses it \(exit code"),
         ("raise MemoryError", apart.Ended, r"^takes more than 0.25 GiB of memory$"),
         ("raise RuntimeError('std::bad_alloc')", apart.Ended, r"^takes more than 0.25 GiB"),
+        ("raise OSError(12, 'Cannot allocate memory')", apart.Ended, r"^takes more than 0.25 GiB"),
         pytest.param("b'1' * (1 << 29)", apart.Ended, "0.25 GiB", marks=needs_limits),
         ("while True: pass", apart.Ended, r"^takes more than 2 s$"),
     ],
@@ -76,6 +77,35 @@ def test_waiting_ends_by_the_clock(monkeypatch):
 def test_without_an_interpreter_it_is_called_here(monkeypatch):
     monkeypatch.setattr(sys, "executable", "/no/such/python")
     assert call("import os; result = os.getpid()") == os.getpid()
+
+
+def test_when_no_process_can_be_started_it_is_not_called(monkeypatch):
+    """Many connections use up a server's files, and it read foreign ones without limits."""
+
+    def used_up(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(subprocess, "Popen", used_up)
+    with pytest.raises(OSError, match="Too many open files"):
+        call("result = 1")
+
+
+def test_it_has_few_threads_on_any_machine(monkeypatch):
+    """NumPy's takes 40 MB per core: on 64 cores it had 2.6 GB before the function began."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "64")
+    assert call("import os; result = os.environ['OPENBLAS_NUM_THREADS']") == "2"
+
+
+def test_paths_that_are_no_texts(monkeypatch):
+    """Python ignores them, too."""
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/tmp"), b"/tmp"])
+    assert call("result = 1") == 1
+
+
+def test_no_telemetry(monkeypatch):
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    code = "import os, structgen.models.trial; result = os.environ['ORT_DISABLE_TELEMETRY']"
+    assert call(code) == "1"
 
 
 class Enough(Exception):
