@@ -616,7 +616,8 @@ class Exchange:
         self._counts[1] = 0
         self._messages = [
             *self._messages,
-            {"role": "assistant", "content": last.text or "(no text)"},
+            # Each request repeats all answers before it, and a character takes up to 6 bytes there.
+            {"role": "assistant", "content": last.text[:MOST_EXPLAINED] or "(no text)"},
             {
                 "role": "user",
                 "content": f"That answer was refused. {last.message}\nAnswer again, with all of it "

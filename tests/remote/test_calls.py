@@ -195,6 +195,14 @@ def test_retries_show_the_model_what_was_wrong(server: ChatServer, remote: Any) 
     assert len(third) == 5
 
 
+def test_retries_repeat_the_beginning_of_a_long_answer(server: ChatServer, remote: Any) -> None:
+    """Thirteen answers of 2.5 MB were asked about with 180 MB, which took 560 MB of memory."""
+    bad = '"' + "\1" * 70_000
+    result = Generator(remote(bad, ANN), Person).result(USER, retries=1)
+    assert result.attempts[0].text == bad
+    assert server.requests[1]["messages"][1]["content"] == bad[:65_536]
+
+
 def test_after_the_last_retry_all_attempts_are_told(server: ChatServer, remote: Any) -> None:
     generator = Generator(remote("no", "nor this", '{"name": "ann"}'), Person)
     with pytest.raises(structgen.errors.ValidationFailed) as caught:
