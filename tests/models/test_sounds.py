@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import time
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import inside
@@ -548,6 +549,9 @@ def test_a_transcript_of_tokens_of_60_000_bytes_ends():
     listening.add(WindowTranscript("en", [long], 30.0))
     with pytest.raises(ModelError, match="more than 4,194,304 characters"):
         listening.add(WindowTranscript("en", [long], 30.0))
+    listening = Listening(np.zeros(90 * 16_000, np.float32), first)
+    with pytest.raises(ModelError, match="too many segments"):
+        listening.add(WindowTranscript("en", [replace(long, text="a")] * 11_000, 30.0))
 
 
 def test_subtitles():
