@@ -516,7 +516,7 @@ class Reach:
                 if most is None or shortest is None:
                     continue
                 needed: int | None = len(shortest[0])
-                if outcome is None:
+                if outcome is None and frame.records(at, shortest[1]):
                     needed = bytes_of_many(inside, q, frame.forgotten(at))
                 if needed is not None:
                     best = min(best, most - len(shortest[0]) + needed)

@@ -24,7 +24,7 @@ from structgen.automaton.core.frames import POP, Alternative, Frame
 from structgen.automaton.core.leaf import Leaf
 from structgen.automaton.schema import evaluate
 from structgen.automaton.schema.array_spec import forgetting, is_forgotten
-from structgen.automaton.texts import Text, flat, put
+from structgen.automaton.texts import Text, flat, put, repeated
 from structgen.automaton.work import WORK
 from structgen.grammar.json_schema import json_key
 from structgen.storage import Numbers, cached_method
@@ -360,7 +360,7 @@ class Apart(Frame):
         """See `frames.Frame`."""
         state, alive, others, label = self._states[at >> 1]
         if is_forgotten(alive):
-            return b"" if not at & 1 and outcome == CLOSE else None
+            return self._finish_forgotten(self._states[at >> 1], bool(at & 1), outcome)
         if at & 1:
             place = state, alive, others
             return self.ending(place if text is None else self._read(text, place))
@@ -376,6 +376,23 @@ class Apart(Frame):
                 return None
             return put(value, self._before_end(rest, fresh))
         return self.ending(place, label=label)
+
+    def _finish_forgotten(self, state: State, is_after: bool, outcome: int) -> Text | None:
+        """See `ArrayPlan._finish_forgotten`: what `ending` writes where it has to differ."""
+        at, (_, most), *_ = state
+        if not is_after and outcome == CLOSE:
+            return b""
+        plan, language = self.plan, self._language
+        ways: list[Text] = []
+        for label in plan.choices(at)[0] if is_after else [self._label(at, outcome)]:
+            size = language.values.bytes_of_many(plan.owed(label), most)
+            rest = plan.finish(plan.ended(plan.after(at, label)), 0)
+            if size is not None and rest is not None:
+                begin = language.space.comma + self._begin(label) if is_after else b""
+                ways.append(put(put(begin, repeated(b"?", size)), rest))
+        plain = self._plain(at, False) if is_after else None
+        way = min(ways, key=len, default=None)
+        return way if way is None or plain is None else max(plain, way, key=len)
 
     def ending(self, place: Place, is_first: bool = False, label: int = _TO_THE_END) -> Text | None:
         """Return the fewest bytes found that close the object or array without equalling any of the

@@ -401,6 +401,20 @@ class ObjectPlan(Frame):
             values.size_at_least(self.owed(label), size) for label in bits(self.first)
         )
 
+    def bytes_of_many(self, count: int, depth: int) -> int | None:
+        """Return such a length, if one of the first members has so many values; see `Apart`."""
+        if not self.is_plain or not self.is_possible():
+            return None
+        language = self._language
+        sizes: list[int] = []
+        for label in self.choices(self.first)[0]:
+            size = language.values.bytes_of_many(self.owed(label), count, depth)
+            rest = self.finish(self.ended(self.after(self.first, label)), 0)
+            if size is not None and rest is not None:
+                begin = language.scalars.spell(self.names[label]) + language.space.colon
+                sizes.append(len(b"{" + language.space.first + begin) + size + len(rest))
+        return min(sizes, default=None)
+
     # -- the frame --------------------------------------------------------------------------
 
     def children(self) -> list[int]:

@@ -183,13 +183,22 @@ class Emptiness:
         found = self._many.get(key)
         if found is None:
             self._many[key] = False  # to itself: a value may contain others of its kind
-            leaves, plans = self._shapes(conjunction)
-            found = any(bytes_of_many(leaf, q, size - 1) is not None for leaf, q in leaves)
+            found = self.bytes_of_many(conjunction, size - 1, 0) is not None
+            plans = self._shapes(conjunction)[1]
             if not found and plans and self.is_solving:
                 del self._many[key]
                 return False
             self._many[key] = found = found or any(plan.size_at_least(size) for plan in plans)
         return found
+
+    def bytes_of_many(self, conjunction: int, count: int, depth: int = 3) -> int | None:
+        """Return a length within which there are more than ``count`` different values; None if this
+        is not obvious."""
+        leaves, plans = self._shapes(conjunction)
+        sizes = [bytes_of_many(leaf, q, count) for leaf, q in leaves]
+        objects = [plan for plan in plans if depth and isinstance(plan, ObjectPlan)]
+        sizes += [plan.bytes_of_many(count, depth - 1) for plan in objects]
+        return min([size for size in sizes if size is not None], default=None)
 
     # -- the fixpoint -----------------------------------------------------------------------
 

@@ -47,6 +47,10 @@ class Inhabited(Protocol):
     def size_at_least(self, conjunction: int, size: int) -> bool:
         """Return True if a cheap test finds ``size`` different values of the conjunction."""
 
+    def bytes_of_many(self, conjunction: int, count: int, depth: int = 3) -> int | None:
+        """Return a length within which there are more than ``count`` different values; None if this
+        is not obvious."""
+
     def some(self, conjunction: int) -> Text | None:
         """Return any text of the conjunction, or None if it is empty."""
 
