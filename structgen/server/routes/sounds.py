@@ -94,6 +94,7 @@ async def _read(
         ApiError: a field is unknown, wrong or missing.
     """
     kind, data = request.headers.get("content-type", ""), await request.body()
+    is_timed = False
     for name, field in await aside(request, lambda: fields_of(kind, data, known), is_large=True):
         if name == "file":
             given[name] = field.content
@@ -104,6 +105,7 @@ async def _read(
         values = known[name].get("enum", known[name].get("items", {}).get("enum"))
         if values is not None and text not in values:
             raise refused(f"{name} {text[:100]!r} is not supported here.", name)
+        is_timed = is_timed or name == "timestamp_granularities[]"
         if values is None or name == "response_format":
             given[name] = text
     if not given.get("file"):
@@ -116,6 +118,9 @@ async def _read(
     form, streams = given.pop("response_format", "json"), given.pop("stream", "false")
     if streams not in ("true", "false"):
         raise refused("stream must be true or false.", "stream", "invalid_value")
+    if is_timed and form in ("json", "text"):
+        name = "timestamp_granularities[]"
+        raise refused(f"{name} requires the response_format verbose_json, srt or vtt.", name)
     if streams == "true" and form not in ("json", "text"):
         raise refused("stream requires the response_format json or text.", "stream")
 
