@@ -352,8 +352,8 @@ async def chat(
     outputs = [_Output(index, work, request, streams) for index in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
     heads = range(work.n if streams else 0)  # sent first, but only once there is something to send
-    # Scores of thousands of tokens in one chunk would take seconds.
-    takes_long = not streams and bool(request.logprobs or request.trace)
+    # Thousands of scores in one chunk take seconds; a stream's are, where a stop text was awaited.
+    takes_long = bool(request.logprobs or request.trace)
     async with aclosing(pieces_of(work, streams=streams)) as pieces:
         async for made, piece in pieces:
             if isinstance(piece, GenerationResult):
@@ -554,7 +554,7 @@ async def complete(
                 results[number // work.made].append(piece)
             elif piece.section != "answer":
                 continue
-            if has_scores and not streams:  # as for chats
+            if has_scores:  # as for chats
                 one = await host.aside(partial(choice_of, number, piece))
             else:
                 one = choice_of(number, piece)

@@ -234,10 +234,13 @@ class Events:
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
 
-    def ends_scores(self, chunk: ChatChunk) -> bool:
-        """Return whether a message's scores are complete because the chunk begins something after
-        it."""
-        return bool(self._logprobs) and any(choice.delta.tool_calls for choice in chunk.choices)
+    def has_scores(self, chunk: ChatChunk) -> bool:
+        """Return whether the events of a chunk have scores: its own, or those of a message that it
+        ends."""
+        return any(
+            choice.logprobs is not None or (self._logprobs and choice.delta.tool_calls)
+            for choice in chunk.choices
+        )
 
     def end(self) -> Iterator[bytes]:
         """Yield the events after the last chunk."""
@@ -441,9 +444,9 @@ async def _made(
             note(request, piece)
             check_sure(piece)
             news: Iterable[bytes] = events.feed(piece)
-            if events.ends_scores(piece):
+            if events.has_scores(piece):
                 ahead = events.ahead()
-                news = await every(ahead.feed(piece))
+                news = await _all(request, ahead.feed(piece))
                 events.follow(ahead)
             for one in news:
                 yield one

@@ -60,9 +60,9 @@ async def whole(
 
 
 async def streamed(
-    request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError
+    request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError, *, is_large: bool = False
 ) -> Response:
-    """Return a streamed answer."""
+    """Return a streamed answer; ``is_large``: its pieces take long to write."""
     going = await begun(request, pieces, to_error)
 
     async def events() -> AsyncGenerator[bytes, None]:
@@ -70,7 +70,7 @@ async def streamed(
             async for piece in going:
                 note(request, piece)
                 check_sure(piece)
-                yield event(piece.model_dump_json())
+                yield event(await aside(request, piece.model_dump_json, is_large=is_large))
             yield DONE
 
     return EventStream(events(), most=settings_of(request).request_seconds, to_error=to_error)
@@ -110,10 +110,11 @@ async def _answered(
     # Each output is a request of its own, with the prompt.
     request.state.taken(((work.request.n or 1) - 1) * request.state.taken(0))
     await tried(request, work)
-    if work.streams:
-        return await streamed(request, stream(work.request), work.to_error)
     scores = [given.get(name) for name in ("logprobs", "trace")]
     has_scores = any(one is not None and one is not False for one in scores)
+    if work.streams:
+        pieces = stream(work.request)
+        return await streamed(request, pieces, work.to_error, is_large=has_scores)
     return await whole(request, ask(work.request), work.to_error, is_large=has_scores)
 
 
