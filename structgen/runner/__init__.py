@@ -36,6 +36,7 @@ from .requests import (
     WebSearchOptions,
 )
 from .responses import (
+    MANY_SCORES,
     AgenticToolCall,
     ChatChunk,
     ChatResponse,

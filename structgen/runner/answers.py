@@ -32,6 +32,7 @@ from .constraints import Wanted, refusal, wanted
 from .hosts import TextHost
 from .requests import ChatRequest, CompletionRequest, ExplainRequest
 from .responses import (
+    MANY_SCORES,
     ChatChunk,
     ChatResponse,
     Choice,
@@ -352,13 +353,12 @@ async def chat(
     outputs = [_Output(index, work, request, streams) for index in range(work.made)]
     results: dict[int, GenerationResult[Any]] = {}
     heads = range(work.n if streams else 0)  # sent first, but only once there is something to send
-    # Thousands of scores in one chunk take seconds; a stream's are, where a stop text was awaited.
-    takes_long = bool(request.logprobs or request.trace)
     async with aclosing(pieces_of(work, streams=streams)) as pieces:
         async for made, piece in pieces:
             if isinstance(piece, GenerationResult):
                 results[made] = piece
             read = partial(outputs[made].choices, piece)
+            takes_long = _takes_long(piece, bool(request.logprobs), bool(request.trace))
             for one in await host.aside(read) if takes_long else read():
                 for index in heads:
                     first = Delta(role="assistant", content="")
@@ -371,6 +371,16 @@ async def chat(
                 yield chunk(choices=choices)
     whole.usage = usage_of([list(results.values())], work.began)
     yield whole
+
+
+def _takes_long(piece: Chunk | GenerationResult[Any], scores: bool, trace: bool = False) -> bool:
+    """Return whether reading the ``scores`` and the ``trace`` of a piece takes long. A stream may
+    send all at once, too, where it awaited a stop text."""
+    tokens = [*piece.logprobs] if scores else []
+    if trace:
+        steps = piece.trace if isinstance(piece, GenerationResult) else piece.steps
+        tokens += [step.logprob for step in steps]
+    return sum(1 + len(token.top) for token in tokens) > MANY_SCORES
 
 
 @final
@@ -554,10 +564,8 @@ async def complete(
                 results[number // work.made].append(piece)
             elif piece.section != "answer":
                 continue
-            if has_scores:  # as for chats
-                one = await host.aside(partial(choice_of, number, piece))
-            else:
-                one = choice_of(number, piece)
+            read = partial(choice_of, number, piece)
+            one = await host.aside(read) if _takes_long(piece, has_scores) else read()
             for place, text in enumerate(heads):
                 yield chunk(choices=[CompletionChoice(index=place, text=text)])
             heads = []

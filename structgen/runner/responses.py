@@ -191,6 +191,10 @@ class TokenLogprob(TopLogprob):
     top_logprobs: list[TopLogprob] = Field(default_factory=list)
 
 
+MANY_SCORES = 1_000
+"""More log probabilities take more than 20 ms to read and to write."""
+
+
 class ChoiceLogprobs(Shape):
     """The log probabilities of an answer's tokens, relative to the allowed tokens."""
 
@@ -523,6 +527,13 @@ class ChunkChoice(_Valued):
     trace: OmitNone[list[TokenStep]] = None
     confidence: OmitNone[dict[str, ValueSureness]] = None
 
+    @property
+    def n_scores(self) -> int:
+        """How many log probabilities it has."""
+        tokens = self.logprobs.content if self.logprobs else None
+        found = sum(1 + len(token.top_logprobs) for token in tokens or ())
+        return found + sum(1 + len(step.top) for step in self.trace or ())
+
 
 class ChatChunk(Shape):
     """A piece of a streamed answer.
@@ -567,6 +578,12 @@ class CompletionChoice(_Valued):
     logprobs: CompletionLogprobs | None = None
     shortened: OmitNone[list[str]] = None
     confidence: OmitNone[dict[str, ValueSureness]] = None
+
+    @property
+    def n_scores(self) -> int:
+        """How many log probabilities it has."""
+        found = self.logprobs
+        return len(found.tokens) + sum(map(len, found.top_logprobs or ())) if found else 0
 
 
 class CompletionResponse(Shape):

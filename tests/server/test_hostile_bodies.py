@@ -45,7 +45,7 @@ from structgen.server import gateway as gateway_module
 from structgen.server.errors import ApiError, api_error
 from structgen.server.exchange import EventStream, answered, begun
 from structgen.server.gateway import Gateway, Keys
-from structgen.server.routes import responses
+from structgen.server.routes import responses, text
 from structgen.server.routes.models import DetokenizeBody, TokenizeBody
 from structgen.server.routes.responses import turn_of
 from structgen.server.shapes import DecisionsBody, ResponsesBody, SystemOneBody
@@ -766,6 +766,8 @@ def test_what_repeats_all_scores_is_made_aside(
     A stream that awaits a stop text sends as many at once: 190 of 1,000 likely ones held the event
     loop for 4.4 s.
     """
+    for module in (answers, text):
+        monkeypatch.setattr(module, "MANY_SCORES", 0)
     threads: set[str] = set()
     ends, scores, written = responses.Events.end, answers.chat_logprobs, ChatChunk.model_dump_json
 
@@ -784,7 +786,8 @@ def test_what_repeats_all_scores_is_made_aside(
     assert threads == {"structgen-bodies"}
 
     def model_dump_json(chunk: ChatChunk) -> str:
-        threads.add(threading.current_thread().name)
+        if any(choice.logprobs for choice in chunk.choices):
+            threads.add(threading.current_thread().name)
         return written(chunk)
 
     monkeypatch.setattr(answers, "chat_logprobs", chat_logprobs)
@@ -842,8 +845,9 @@ def test_a_cancelled_answer_repeats_its_scores_aside(
     assert threads == {"structgen-bodies"}
 
 
-def test_events_with_scores_are_made_aside() -> None:
-    """Also those of a call that ends a message."""
+def test_events_with_many_scores_are_made_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of a call that ends a message. Others would wait for large bodies of others."""
+    monkeypatch.setattr(text, "MANY_SCORES", 1)
 
     def chunk(*numbers: float, **delta: Any) -> ChatChunk:
         ours = [{"token": "a", "logprob": x, "bytes": [97], "top_logprobs": []} for x in numbers]
@@ -852,13 +856,13 @@ def test_events_with_scores_are_made_aside() -> None:
 
     call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": "{}"}}
     events = responses.Events({"output": []})
-    assert not events.has_scores(chunk(content="a"))
-    assert events.has_scores(chunk(-1.0, content="a"))
+    assert not events.takes_long(chunk(-1.0, content="a"))
+    assert events.takes_long(chunk(-1.0, -1.0, content="a"))
     assert [*events.feed(chunk(-1.0, content="a"))]
-    assert not events.has_scores(chunk(content="b"))
-    assert events.has_scores(chunk(tool_calls=[call]))
+    assert not events.takes_long(chunk(content="b"))
+    assert events.takes_long(chunk(tool_calls=[call]))
     assert [*events.feed(chunk(tool_calls=[call]))]
-    assert not events.has_scores(chunk(tool_calls=[call]))
+    assert not events.takes_long(chunk(tool_calls=[call]))
 
 
 @pytest.mark.parametrize(

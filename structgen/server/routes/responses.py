@@ -36,7 +36,7 @@ from ..settings import Settings
 from ..shapes import CHAT_FIELDS, Deleted, InputItemList, ResponseAnswer, ResponsesBody
 from ..store import Job, Jobs, Store, Stored
 from ..wire import Asked, aside, asked, check_many, check_names, json_object, named, read, refused
-from .text import check_sure, note, runner_of, tried
+from .text import check_sure, has_many_scores, note, runner_of, tried
 
 SAME = (
     *(FIELDS.keys() - {"max_tokens", "truncate_sequence", "best", "retries"}),
@@ -234,13 +234,11 @@ class Events:
             if choice.finish_reason is not None:
                 self._reason = choice.finish_reason
 
-    def has_scores(self, chunk: ChatChunk) -> bool:
-        """Return whether the events of a chunk have scores: its own, or those of a message that it
-        ends."""
-        return any(
-            choice.logprobs is not None or (self._logprobs and choice.delta.tool_calls)
-            for choice in chunk.choices
-        )
+    def takes_long(self, chunk: ChatChunk) -> bool:
+        """Return whether the events of a chunk have many scores: its own, or those of a message
+        that it ends."""
+        ends = self._logprobs and any(choice.delta.tool_calls for choice in chunk.choices)
+        return bool(ends) or has_many_scores(chunk)
 
     def end(self) -> Iterator[bytes]:
         """Yield the events after the last chunk."""
@@ -444,7 +442,7 @@ async def _made(
             note(request, piece)
             check_sure(piece)
             news: Iterable[bytes] = events.feed(piece)
-            if events.has_scores(piece):
+            if events.takes_long(piece):
                 ahead = events.ahead()
                 news = await _all(request, ahead.feed(piece))
                 events.follow(ahead)

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 
 from structgen.runner import (
+    MANY_SCORES,
     AsyncChunkStream,
     ChatChunk,
     ChatRequest,
@@ -60,9 +61,9 @@ async def whole(
 
 
 async def streamed(
-    request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError, *, is_large: bool = False
+    request: Request, pieces: AsyncChunkStream[PieceT], to_error: ToError
 ) -> Response:
-    """Return a streamed answer; ``is_large``: its pieces take long to write."""
+    """Return a streamed answer."""
     going = await begun(request, pieces, to_error)
 
     async def events() -> AsyncGenerator[bytes, None]:
@@ -70,10 +71,17 @@ async def streamed(
             async for piece in going:
                 note(request, piece)
                 check_sure(piece)
-                yield event(await aside(request, piece.model_dump_json, is_large=is_large))
+                write = piece.model_dump_json
+                is_large = has_many_scores(piece)
+                yield event(await aside(request, write, is_large=True) if is_large else write())
             yield DONE
 
     return EventStream(events(), most=settings_of(request).request_seconds, to_error=to_error)
+
+
+def has_many_scores(piece: Any) -> bool:
+    """Return whether writing a piece of a stream takes long."""
+    return bool(sum(choice.n_scores for choice in piece.choices) > MANY_SCORES)
 
 
 def check_sure(made: BaseModel) -> None:
@@ -110,11 +118,10 @@ async def _answered(
     # Each output is a request of its own, with the prompt.
     request.state.taken(((work.request.n or 1) - 1) * request.state.taken(0))
     await tried(request, work)
+    if work.streams:
+        return await streamed(request, stream(work.request), work.to_error)
     scores = [given.get(name) for name in ("logprobs", "trace")]
     has_scores = any(one is not None and one is not False for one in scores)
-    if work.streams:
-        pieces = stream(work.request)
-        return await streamed(request, pieces, work.to_error, is_large=has_scores)
     return await whole(request, ask(work.request), work.to_error, is_large=has_scores)
 
 
