@@ -15,7 +15,7 @@ from models.tiny_gguf import write
 import structgen
 from structgen import Generator, Regex, models
 from structgen.errors import ConversionError
-from structgen.models import cache
+from structgen.models import cache, genai
 from structgen.models.base import MASK_INPUT
 
 KINDS: dict[str, Any] = {
@@ -163,7 +163,7 @@ def test_a_graph_with_its_weights_is_refused_before_it_is_read(without_masks, mo
     monkeypatch.setattr(cache, "LARGEST_GRAPH", 1000)
     monkeypatch.delattr(ir, "load")
     with pytest.raises(ConversionError, match="its weights are inside the file"):
-        models.add_mask(without_masks)
+        genai.folders.add_mask(str(without_masks))
 
 
 def field(data, *numbers):
@@ -177,23 +177,18 @@ def field(data, *numbers):
 @pytest.mark.parametrize(
     ("end", "says"),
     [
-        (b"\x3a\x02\x0a\x00" * 300_000, "it has more than 500,000 fields"),  # empty nodes
-        # 8 MB of dimensions took 1.0 GB in a tensor, and 1.3 GB in the type of an attribute.
         (field(b"\1" * 2_000, 7, 5, 1), "a tensor has too many dimensions"),
-        (field(b"\x0a\x00" * 600_000, 7, 1, 5, 14, 1, 2), "it has more than 500,000 fields"),
-        (field(b"\x0a\x00" * 600_000, 7, 1, 5, 14, 4, 1, 1, 2), "more than 500,000 fields"),
         (b"\x3a\x0a\x2a\x08\x6a\x06\x0a\x00\x12\x02..", "a reference has no file name"),
     ],
 )
 def test_a_graph_is_checked_before_it_is_parsed(without_masks, monkeypatch, end, says):
-    """12 million empty nodes, 57 MB, took 8.6 GB and 190 s."""
     plain = without_masks / "model.onnx"
     data = plain.read_bytes() + end
     plain.unlink()
     plain.write_bytes(data)
     monkeypatch.delattr(ir, "load")
     with pytest.raises(ConversionError, match=says):
-        models.add_mask(without_masks)
+        genai.folders.add_mask(str(without_masks))
 
 
 def test_a_mask_of_another_graph_is_not_used(model, without_masks):

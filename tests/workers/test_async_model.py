@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, make_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -24,7 +23,6 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 import structgen
 from structgen import AsyncModel, Generator, JsonSchema, Regex, Vocabulary
 from structgen.sampling import TokenIds
-from structgen.workers import apart
 from structgen.workers.protocol import Ping
 
 T = TypeVar("T")
@@ -841,25 +839,3 @@ def test_the_process_ends_with_its_parent(how: str, tmp_path: Path) -> None:
     wait_until(lambda: not is_running(int(line)))
     if how == "exit":
         assert (process.returncode, told) == (0, "")
-
-
-def test_a_call_in_a_process_of_its_own_ends_with_its_parent(tmp_path: Path) -> None:
-    seen = tmp_path / "seen"
-    code = f"import os, pathlib; pathlib.Path({str(seen)!r}).write_text(str(os.getpid()))"
-    script = f"""
-from functools import partial
-from structgen.workers import apart
-apart(partial(exec, {f"{code}; import time; time.sleep(600)"!r}))
-"""
-    with subprocess.Popen([sys.executable, "-c", script]) as process:
-        wait_until(lambda: seen.exists() and bool(seen.read_text()))
-        process.kill()
-    wait_until(lambda: not is_running(int(seen.read_text())))
-
-
-def test_a_function_is_called_in_a_process_of_its_own() -> None:
-    assert apart(os.getpid) != os.getpid()
-    with pytest.raises(structgen.errors.WorkerDied, match="exit code 3"):
-        apart(partial(os._exit, 3))
-    with pytest.raises(structgen.ModelError, match="ZeroDivisionError"):
-        apart(partial(divmod, 1, 0))
