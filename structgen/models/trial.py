@@ -73,7 +73,8 @@ def check(folder: Path, template: str | None) -> None:
         template: replaces the folder's own.
 
     Raises:
-        ModelError: they crash the process, or take too much time or memory.
+        ModelError: they crash the process, or take too much time or memory; or no process can be
+            started.
 
     Cost: the first time a process of 0.5 s for a tokenizer of 50k tokens, of 3 s for one of 262k;
     then 5 and 40 ms.
@@ -131,6 +132,8 @@ def _ended(key: str, function: str, *arguments: str | None) -> str:
         ended: str = apart.call(f"{__name__}:{function}", *arguments, limits=limits)
     except apart.Ended as error:
         return str(error)
+    except OSError as error:
+        raise ModelError(f"Cannot test the tokenizer of {arguments[0]}: {error}.") from error
     if ended in ("", _READS):
         array_cache.store("templates", key, key, {"reads": np.zeros(1, np.uint8)} if ended else {})
     return ended

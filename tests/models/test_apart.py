@@ -16,8 +16,8 @@ import pytest
 import tiny_gguf
 
 from structgen import models
-from structgen.errors import ConversionError
-from structgen.models import apart
+from structgen.errors import ConversionError, ModelError
+from structgen.models import apart, trial
 from structgen.models.progress import silent
 
 LIMITS = apart.Limits(1 << 28, 2)
@@ -79,7 +79,7 @@ def test_without_an_interpreter_it_is_called_here(monkeypatch):
     assert call("import os; result = os.getpid()") == os.getpid()
 
 
-def test_when_no_process_can_be_started_it_is_not_called(monkeypatch):
+def test_when_no_process_can_be_started_it_is_not_called(monkeypatch, tmp_path):
     """Many connections use up a server's files, and it read foreign ones without limits."""
 
     def used_up(*_: object, **__: object) -> None:
@@ -88,6 +88,8 @@ def test_when_no_process_can_be_started_it_is_not_called(monkeypatch):
     monkeypatch.setattr(subprocess, "Popen", used_up)
     with pytest.raises(OSError, match="Too many open files"):
         call("result = 1")
+    with pytest.raises(ModelError, match=r"Cannot test the tokenizer of .*: .*Too many open files"):
+        trial.check(tmp_path, None)
 
 
 def test_it_has_few_threads_on_any_machine(monkeypatch):

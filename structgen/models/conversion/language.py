@@ -57,8 +57,6 @@ _DOCUMENTS = (
     '"active": true, "score": 42.5}\n',
     "import math\n\ndef area(radius):\n    return math.pi * radius ** 2\n",
 )
-
-
 _MARKERS = (
     ("<|im_start|>", "\n", "<|im_end|>\n"),
     ("<start_of_turn>", "\n", "<end_of_turn>\n"),
