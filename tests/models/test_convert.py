@@ -347,7 +347,7 @@ def refused(path, tmp_path):
 def test_no_gguf_at_all(tmp_path):
     file = tmp_path / "weights.gguf"
     said = refused(file, tmp_path)
-    assert said == f"Cannot read the GGUF file {file}: No such file or directory."
+    assert said == f"Cannot read {file}: No such file or directory."
     file.write_bytes(b"PK\3\4 something else")
     assert "not a GGUF file" in refused(file, tmp_path)
 

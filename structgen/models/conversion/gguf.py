@@ -140,7 +140,7 @@ class GgufFile(Tensors[_Stored]):
                     self._read(_Header(file))
         except OSError as error:
             reason = failure(error)
-            raise ConversionError(f"Cannot read the GGUF file {self.path}: {reason}.") from error
+            raise ConversionError(f"Cannot read {self.path}: {reason}.") from error
         except NOT_UNDERSTOOD as error:
             raise ConversionError(
                 f"{self.path} is a damaged or truncated GGUF file ({error}). Download it again."

@@ -103,7 +103,7 @@ class SafetensorsFolder(Tensors[_Place]):
             with file.open("rb") as data:
                 length = int.from_bytes(data.read(8), "little")
                 if not 2 <= length <= size - 8:
-                    raise ValueError(f"its header has {length} bytes, which is too many")
+                    raise ValueError(f"its header has {length} bytes")
                 text = data.read(length)
             header: dict[str, Any] = json.loads(text)
             left = size - 8 - length

@@ -54,7 +54,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             ) from None
         raise ModelError(
             f"{folder} has no genai_config.json, so it is not an ONNX Runtime GenAI model folder. "
-            "Convert a GGUF file with: structgen models convert FILE.gguf OUT"
+            "Convert a GGUF file or a folder with safetensors: structgen models convert SOURCE OUT"
         ) from None
     except WRONG as error:
         raise ModelError(f"{path} cannot be parsed: {error!r}") from error
