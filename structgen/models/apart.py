@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import importlib
 import json
 import os
 import signal
@@ -21,6 +20,7 @@ import subprocess
 import sys
 import threading
 import traceback
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def call(function: str, *arguments: Any, limits: Limits, report: Progress | None
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )
     except (FileNotFoundError, PermissionError):  # not if files or processes are used up
-        return _found(function)(*arguments, **({} if report is None else {"report": report}))
+        return resolve_name(function)(*arguments, **({} if report is None else {"report": report}))
     assert process.stdin is not None
     assert process.stdout is not None
     is_late = threading.Event()
@@ -125,11 +125,6 @@ def call(function: str, *arguments: Any, limits: Limits, report: Progress | None
     raise Ended(f"crashes the process that uses it (exit code {code})")
 
 
-def _found(function: str) -> Any:
-    module, _, name = function.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
 def _error(name: str, arguments: list[Any]) -> Exception:
     from structgen import errors
 
@@ -156,7 +151,7 @@ def _main() -> None:
     sys.path[:] = given["paths"]
     more = {"report": lambda *done: tell("progress", done)} if given["reports"] else {}
     try:
-        function = _found(given["function"])
+        function = resolve_name(given["function"])
         _limit(*given["limits"])
         tell("result", function(*given["arguments"], **more))
     except BaseException as error:  # a panic is not an Exception

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import socket
 import types
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 from hub_server import Hub
@@ -76,9 +76,8 @@ def _conversions_in_this_process(monkeypatch, request):
         return
 
     def called(function, *arguments, limits, report=None):
-        module, name = function.split(":")
         more = {} if report is None else {"report": report}
-        return getattr(importlib.import_module(module), name)(*arguments, **more)
+        return resolve_name(function)(*arguments, **more)
 
     here = types.SimpleNamespace(**{**vars(apart), "call": called})
     monkeypatch.setattr(converting, "apart", here)
