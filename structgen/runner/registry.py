@@ -304,7 +304,8 @@ class Registry:
         try:
             need = entry.bytes or 0
             if self._budget is not None:
-                need = need or await asyncio.to_thread(size_of, entry.config)
+                # One that was found to need more than the budget loads alone, as the first time.
+                need = min(need, self._budget) or await asyncio.to_thread(size_of, entry.config)
                 async with self._making_room:
                     await self._make_room(entry, need)
                     entry.bytes = entry.held = need

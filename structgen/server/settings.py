@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import ipaddress
 import os
 import sys
 from collections.abc import Mapping
@@ -142,7 +143,10 @@ class Settings(BaseModel):
     @property
     def is_local(self) -> bool:
         """Whether the server listens only on this machine."""
-        return self.host in LOOPBACK
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
     @classmethod
     def of(

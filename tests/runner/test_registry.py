@@ -341,6 +341,19 @@ def test_what_takes_more_than_its_files_do_makes_room_afterwards(
     run(work, memory_budget=25)
 
 
+def test_what_takes_more_than_all_memory_loads_alone_each_time(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "size_of", lambda config: 4)
+
+    async def work(models: Registry) -> None:
+        for name in "abab":
+            await used(models, name)
+            assert statuses(models).count("unloaded") == 2
+
+    run(work, memory_budget=9)
+
+
 def test_a_model_that_can_never_fit_is_refused(shelf: Shelf) -> None:
     async def work(models: Registry) -> None:
         with pytest.raises(ModelError, match="memory_budget"):

@@ -231,6 +231,9 @@ def test_a_local_server_is_asked_by_its_names() -> None:
         assert asked(app).status_code == 200
         answer = asked(app, url="http://rebound.example/v1/models")
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_host")
+        app = create_app(runner, Settings(host="127.0.0.2"))  # only this machine has it, too
+        assert asked(app, url="http://127.0.0.2/v1/models").status_code == 200
+        assert asked(app, url="http://rebound.example/v1/models").status_code == 400
         app = create_app(runner, Settings(allowed_hosts=("mine.example",)))
         assert asked(app, url="http://mine.example/v1/models").status_code == 200
         app = create_app(runner, Settings(allowed_hosts=("Mine.example:8000", "[::1]")))
