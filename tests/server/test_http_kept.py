@@ -194,7 +194,8 @@ def process(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
             made.stderr.close()
 
 
-def test_a_server_that_is_killed_loses_nothing_on_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_that_is_killed_loses_nothing_on_disk(tmp_path: Path, how: signal.Signals) -> None:
     arguments = ("--lazy", "--sessions", str(tmp_path / "kept.sqlite"))
     body = {"input": "Name a colour.", "max_output_tokens": 3, "temperature": 0}
     with process(*arguments) as (server, root):
@@ -205,7 +206,7 @@ def test_a_server_that_is_killed_loses_nothing_on_disk(tmp_path: Path) -> None:
         long = http.post(
             "/v1/responses", json={**body, "max_output_tokens": 4000, "background": True}
         ).json()
-        server.send_signal(signal.SIGKILL)
+        server.send_signal(how)
         server.wait()
         http.close()
     with (

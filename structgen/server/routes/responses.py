@@ -371,6 +371,7 @@ class Events:
 
 router = APIRouter(tags=["responses"])
 
+_ENDED = ApiError(503, "The server stopped before this answer was finished.", code="server_error")
 _CHAT = {**ChatRequest.model_json_schema()["properties"], **CHAT_FIELDS}
 _BODY = body(ResponsesBody, more={name: _CHAT[name] for name in SAME})
 _ANSWERS = answers(ResponseAnswer, events="typed events of the Responses API")
@@ -510,8 +511,11 @@ async def _done(request: Request, asked: Asked[ChatRequest], job: Job) -> None:
     try:
         await asyncio.wait_for(make(), most)
     except asyncio.CancelledError:
-        for one in await aside(request, lambda: list(events.cancel()), is_large=True):
-            job.add(one)
+        if not job.is_stopped:
+            job.add(events.fail(_ENDED))
+        else:
+            for one in await aside(request, lambda: list(events.cancel()), is_large=True):
+                job.add(one)
     except asyncio.TimeoutError:
         job.add(events.fail(too_long(most)))
     except Exception as error:
@@ -565,13 +569,7 @@ async def _known(request: Request, id_: str) -> Stored | None:
     found = await answered(request, _store(request).get(id_, owner))
     request.state.taken(0 if found is None else found.size)
     if found is not None and found.response["status"] in ("queued", "in_progress"):
-        # Its server ended before it was done, and nobody continues it.
-        events = Events(found.response)
-        events.fail(
-            ApiError(
-                503, "The server stopped before this answer was finished.", code="server_error"
-            )
-        )
+        Events(found.response).fail(_ENDED)  # its server was killed, and nobody continues it
     return found
 
 
