@@ -126,7 +126,8 @@ def contents(file: Path, most: int | None = None) -> bytes:
     if found.st_size > (most := most or LARGEST):
         problem = f"it has {found.st_size:,} bytes; the limit is {most:,}"
         raise OSError(errno.EFBIG, problem, str(file))
-    return file.read_bytes()
+    with file.open("rb") as source:
+        return source.read(found.st_size)  # endless files of the system have the size 0
 
 
 NOT_UNDERSTOOD = (

@@ -22,6 +22,7 @@ from structgen.errors import ModelError, ModelNotFound
 from structgen.models import allowed, damage, genai
 from structgen.models.genai import media
 from structgen.models.genai.folders import read_config, start_ids
+from structgen.storage import user_folder
 
 CONFIG = {
     "model": {
@@ -694,6 +695,15 @@ def test_pipes_are_not_waited_for(folder, name):
     with pytest.raises(ModelError, match=r"is a pipe or a device|embedder"):
         genai.load(folder, kind=genai.TextModel)
     assert models.info(str(folder)).commit == ""
+
+
+@pytest.mark.skipif(not os.path.isfile("/proc/version"), reason="Linux has such files")
+def test_files_of_the_system_are_not_read(folder):
+    """Reading /proc/kmsg, which calls itself a regular file of 0 bytes, never ends."""
+    file = folder / "notes.txt"
+    file.symlink_to("/proc/version")
+    assert file.read_bytes()
+    assert user_folder.contents(file) == b""
 
 
 def test_what_a_folder_says_of_itself_can_be_printed(folder):
