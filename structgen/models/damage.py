@@ -51,7 +51,7 @@ _ELEMENT = -1  # and in a tensor the type of its numbers
 
 _MOST_FIELDS = 2_000_000  # of all graphs of a folder; large models have about 100,000 each
 _LONGEST = 1_000  # bytes of a reference, or of the name of an input
-_MOST_FILES = 10_000  # of weights, of which each counts as some fields
+_MOST_FILES = 10_000  # of a folder, and of weights, of which each counts as some fields
 _MOST_PARAMETERS, _MOST_DIMENSIONS = 10_000, 8  # of an adapter and of a parameter
 _MOST_SETTINGS = 20_000  # of a configuration; those of pipelines have hundreds
 _MOST_LACKS = 20  # of a folder
@@ -255,8 +255,13 @@ def _of_steps(file: Path, part: str, kind: str) -> list[Lack]:
 
 def _special(folder: Path) -> Iterator[Lack]:
     """Yield files with names that the runtime reads, but whose end it would never reach: pipes,
-    devices, and text files with hundreds of gigabytes of zeros."""
-    for path in sorted(folder.iterdir()):
+    devices, and text files with hundreds of gigabytes of zeros; or too many files."""
+    paths = sorted(islice(folder.iterdir(), _MOST_FILES + 1))
+    if len(paths) > _MOST_FILES:  # a Runner looks at each
+        problem = f"{folder} has more than {_MOST_FILES:,} files."
+        yield Lack(folder, problem, "Remove those that the model does not need.")
+        return
+    for path in paths:
         if path.is_dir() or not path.exists():
             continue
         if not path.is_file():

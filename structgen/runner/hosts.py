@@ -390,8 +390,10 @@ class TextHost:
     def fingerprint(self) -> str:
         """A text that changes when the same seed may give another output: with the model, packages
         or machine."""
-        folder = self.models[0].folder
-        files = sorted((one.name, one.stat().st_size) for one in folder.iterdir() if one.is_file())
+        folder, files = self.models[0].folder, list[tuple[str, int]]()
+        with contextlib.suppress(OSError):  # it was deleted after the model was loaded
+            found = filter(Path.is_file, folder.iterdir())
+            files = sorted((one.name, one.stat().st_size) for one in found)
         versions = [installed("structgen"), installed("onnxruntime-genai")]
         parts = repr((folder.name, files, versions, platform.machine()))
         return f"fp_{hashlib.sha256(parts.encode()).hexdigest()[:10]}"

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import re
+import shutil
 import signal
 import threading
 import time
@@ -49,6 +50,16 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def test_forty_requests_of_all_kinds_none_crossed(several: Runner) -> None:
     asyncio.run(all_at_once(several, 40))
+
+
+def test_a_folder_that_is_gone_after_the_model_was_loaded(tmp_path: Path) -> None:
+    """Each answer was a FileNotFoundError, although the model is in memory."""
+    folder = tiny_model(tmp_path)
+    with Runner({"tiny": {"source": folder}}) as runner:
+        runner.load()
+        shutil.rmtree(folder)
+        answer = runner.complete(prompt="Hi", max_tokens=2)
+        assert str(answer.system_fingerprint).startswith("fp_")
 
 
 def test_vectors(several: Runner) -> None:
