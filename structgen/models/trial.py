@@ -45,7 +45,7 @@ CPU_SECONDS = 30
 """Most CPU seconds for reading the tokenizer and writing some chats: 262k tokens take 3."""
 
 _BYTES = 4 << 30
-_READS = "reads otherwise"
+_READS, _UNREAD = "reads otherwise", "cannot be read"
 
 _LONGEST_PATTERN = 4096  # of one that is not known
 
@@ -81,7 +81,7 @@ def check(folder: Path, template: str | None) -> None:
     """
     import onnxruntime_genai as og  # type: ignore[import-untyped]
 
-    digest = hashlib.sha256(f"9 {og.__version__} {template}".encode(errors="replace"))
+    digest = hashlib.sha256(f"10 {og.__version__} {template}".encode(errors="replace"))
     for path in sorted(folder.iterdir()):
         # Models that share a tokenizer differ in these two, which are not about it.
         is_other = path.name in (cache.CONFIG, cache.RECORD)
@@ -136,7 +136,7 @@ def _ended(key: str, function: str, *arguments: str | None) -> str:
         raise ModelError(f"Cannot test the tokenizer of {arguments[0]}: {error}.") from error
     if ended in ("", _READS):
         array_cache.store("templates", key, key, {"reads": np.zeros(1, np.uint8)} if ended else {})
-    return ended
+    return "" if ended == _UNREAD else ended
 
 
 # An ONNX graph that returns its input.
@@ -204,7 +204,7 @@ def text(file: str) -> str:
 
 
 def chats(folder: str, template: str | None) -> str:
-    """Write and encode chats; return as `text`, or `_READS`."""
+    """Write and encode chats; return as `text`, or `_READS`, or `_UNREAD` if nothing was tested."""
     import onnxruntime_genai as og
     from tokenizers import Tokenizer
 
@@ -229,7 +229,8 @@ def chats(folder: str, template: str | None) -> str:
             for one in _PROSE:
                 if list(used.encode(one)) != own.encode(one, add_special_tokens=False).ids:
                     return _READS
-    return ""
+        return ""
+    return _UNREAD  # maybe only with this genai_config.json, or now
 
 
 _WORD = r"[^\r\n\p{L}\p{N}]?"

@@ -293,6 +293,18 @@ def test_it_is_tried_as_a_model_is_loaded_and_not_again_where_all_went_well(
     assert tried == [TEMPLATE + "!"]
 
 
+def test_what_could_not_be_tested_has_not_passed(folder: Path, tmp_path: Path) -> None:
+    """A configuration that the runtime cannot read made a template pass for other folders."""
+    place = Path(shutil.copytree(folder, tmp_path / "tiny"))
+    file = place / "genai_config.json"
+    whole = file.read_text()
+    file.write_text(json.dumps({**json.loads(whole), "search": {"top_k": "text"}}))
+    trial.check(place, ITSELF + "!")
+    file.write_text(whole)
+    with pytest.raises(ModelError, match="crashes the process"):
+        trial.check(place, ITSELF + "!")
+
+
 @pytest.mark.parametrize(
     "normalizer",
     [
