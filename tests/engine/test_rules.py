@@ -311,3 +311,51 @@ def test_one_of_two_equal_alternatives_never_holds() -> None:
         structgen.compile(JsonSchema({"oneOf": [whole, whole]}), TINY)
     schema = {"oneOf": [whole, whole, {"type": "object", "required": ["z"]}]}
     assert structgen.compile(JsonSchema(schema), TINY).allows('{"z": 1}')
+
+
+@pytest.mark.parametrize("depth", [1, 3, 6])
+@pytest.mark.parametrize("kind", ["const", "pattern", "required"])
+def test_many_alternatives_are_told_apart_by_what_is_inside_members(depth: int, kind: str) -> None:
+    inside: dict[str, Any] = {
+        "const": lambda n: ({"const": f"k{n}"}, f"k{n}"),
+        "pattern": lambda n: ({"type": "string", "pattern": f"^k{n}_"}, f"k{n}_a"),
+        "required": lambda n: (
+            {"properties": {f"r{n}": True}, "required": [f"r{n}"], "additionalProperties": False},
+            {f"r{n}": 1},
+        ),
+    }
+    options, values = [], []
+    for n in range(110 if kind == "const" else 40):
+        option, value = inside[kind](n)
+        if kind == "required":
+            option["type"] = "object"
+        for at in range(depth + 1):
+            option = {"type": "object", "properties": {f"m{at}": option}, "required": [f"m{at}"]}
+            value = {f"m{at}": value}
+        options.append(option)
+        values.append(value)
+    constraint = structgen.compile(JsonSchema({"oneOf": options}), TINY, max_work=200_000)
+    for value in values[::13]:
+        assert constraint.allows(json.dumps(value))
+        assert not constraint.allows(json.dumps({**value, f"m{depth}": {}}))
+
+
+def test_alternatives_that_contain_themselves_are_not_compared_for_ever() -> None:
+    names = [f"n{i}" for i in range(10)]
+
+    def kind(name: str, value: str) -> dict[str, Any]:
+        own = {one: {"$ref": f"#/$defs/{name}"} for one in names}
+        end = {"type": "object", "properties": {"end": {"const": value}}, "required": ["end"]}
+        more = {"type": "object", "properties": own, "required": names}
+        return {"anyOf": [end, more]}
+
+    schema = {
+        "$defs": {"A": kind("A", "a"), "B": kind("B", "b")},
+        "oneOf": [
+            {"type": "object", "properties": {"m": {"$ref": f"#/$defs/{one}"}}, "required": ["m"]}
+            for one in "AB"
+        ],
+    }
+    constraint = structgen.compile(JsonSchema(schema), TINY)
+    assert constraint.allows('{"m": {"end": "a"}}')
+    assert not constraint.allows('{"m": {"end": "c"}}')

@@ -145,6 +145,9 @@ MAX_ASKED = 700
 """The most pairs of one ``oneOf`` for which structgen computes whether any value meets both. With
 more alternatives, a rule costs less."""
 
+_MOST_NESTED = 8
+"""The most members inside which alternatives are told apart."""
+
 _MOST_PARTS = 200
 """The most references and parts of an ``allOf`` that are read."""
 
@@ -193,6 +196,7 @@ class Outlines:
         self._listings = listings
         self._is_empty = is_empty
         self._empty: dict[tuple[int, ...], bool] = {}
+        self._inside: dict[tuple[int, ...], bool | None] = {}  # whether members are apart
         self._groups: dict[tuple[tuple[int, ...], int], list[list[int]]] = {}
         self._under_way: set[tuple[tuple[int, ...], int]] = set()
 
@@ -290,22 +294,35 @@ class Outlines:
         return out
 
     def _tags(self, outlines: list[Outline]) -> list[frozenset[Any]]:
-        """Return the values of a required member that is listed in each outline."""
-        shared = frozenset.intersection(*(outline.required for outline in outlines))
+        """Return the values of a required member, of the value or of a member inside it, that is
+        listed in each outline."""
         best: list[frozenset[Any]] = []
-        for name in sorted(shared):
-            lists: list[frozenset[Any]] = []
-            for outline in outlines:
-                known = [self._listings.of(owed) for owed in outline.members.get(name, ())]
-                keys = [listing.keys for listing in known if listing is not None]
-                if not keys:
-                    break
-                lists.append(frozenset.intersection(*keys))
-            if len(lists) == len(outlines) and len(set(lists)) > len(set(best)):
-                best = lists
+        seen: set[tuple[int, ...]] = set()
+        todo = [outlines]
+        while todo:
+            outlines = todo.pop()
+            for name in sorted(frozenset.intersection(*(one.required for one in outlines))):
+                WORK.spend(len(outlines))
+                owing = [outline.members.get(name, ()) for outline in outlines]
+                lists: list[frozenset[Any]] = []
+                for owed in owing:
+                    known = [self._listings.of(one) for one in owed]
+                    keys = [listing.keys for listing in known if listing is not None]
+                    if not keys:
+                        break
+                    lists.append(frozenset.intersection(*keys))
+                if len(lists) < len(outlines):
+                    inside = tuple(owed[0] for owed in owing if len(owed) == 1)
+                    if len(inside) == len(outlines) and len(seen) < _MOST_NESTED:
+                        within = [self.of(one) for one in inside]
+                        if inside not in seen and all(one.types == OBJECT for one in within):
+                            seen.add(inside)
+                            todo.append(within)
+                elif len(set(lists)) > len(set(best)):
+                    best = lists
         return best
 
-    def _are_apart(self, a: int, b: int, types: int) -> bool | None:
+    def _are_apart(self, a: int, b: int, types: int, depth: int = 0) -> bool | None:
         """Return whether two requirements certainly exclude each other; None: unknown yet."""
         some, other = self._listings.of(a), self._listings.of(b)
         if some is not None and other is not None and some.keys.isdisjoint(other.keys):
@@ -320,7 +337,15 @@ class Outlines:
             mine, theirs = one.owed(name), two.owed(name)
             if FALSE in mine or FALSE in theirs:
                 return True
-            if mine and theirs and mine != theirs and self._asked((*mine, *theirs)):
+            if not mine or not theirs or mine == theirs:
+                continue
+            pair = (*mine, *theirs)
+            # What is asked looks only a few levels deep.
+            if len(pair) == 2 and depth < _MOST_NESTED and pair not in self._inside:
+                WORK.spend(1)
+                self._inside[pair] = None  # the result while it is being computed
+                self._inside[pair] = self._are_apart(*pair, ALL_TYPES, depth + 1)
+            if self._inside.get(pair) or self._asked(pair):
                 return True
         return None
 
