@@ -497,6 +497,16 @@ def test_lowering_takes_steps_in_proportion_to_the_kinds_of_tags() -> None:
     assert many <= 6 * few, (few, many)
 
 
+def test_compiling_takes_steps_in_proportion_to_the_kinds_of_tags() -> None:
+    def compiled(count: int) -> Callable[[], Any]:
+        tags = TaggedText(*(Tagged(f"<t{i:03}>", int, f"</t{i:03}>") for i in range(count)))
+        return lambda: structgen.compile(tags, TINY)
+
+    compiled(10)()
+    few, many = _calls(compiled(60)), _calls(compiled(240))
+    assert many <= 5 * few, (few, many)
+
+
 @pytest.mark.parametrize("count", [60, 300])
 def test_what_tags_take_too_much_of_is_told_with_its_limit(count: int) -> None:
     # Each begin may end where another one begins: while they are lowered, or built.

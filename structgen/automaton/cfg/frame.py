@@ -305,14 +305,22 @@ class Neighbours:
         rest = terminals.lookahead
         embedded = sum(1 << t for t in terminals.embedded)
         before = {**self._follow, **dict.fromkeys(self._ignore, embedded)}
+        alike: dict[int, int] = {}  # embedded terminals by their first characters
+        for inner in terminals.embedded:
+            first = self._demands.first[inner]
+            if first != terminals.end_of_text:
+                alike[first] = alike.get(first, 0) | 1 << inner
         for terminal, following in before.items():
-            for inner in bits(following & embedded):
-                if self._demands.first[inner] == terminals.end_of_text:
+            WORK.spend(len(alike))
+            for first, group in alike.items():
+                found = following & group
+                if not found:
                     continue
+                inner = (found & -found).bit_length() - 1
                 if self._left is None:
                     return terminal, inner
                 for demand in self._left_by(terminal):
-                    open_minterms = self._demands.first[inner] & ~self._demands.settling(demand)[0]
+                    open_minterms = first & ~self._demands.settling(demand)[0]
                     if demand < 0:
                         if open_minterms:
                             return terminal, inner
