@@ -284,7 +284,7 @@ def _lower_union(
     would be alone: its bare text, or its JSON.
     """
     is_apart = isinstance(output_type, AnyOf) or any(
-        isinstance(unwrapped(member), Combining) for member in members
+        isinstance(unwrapped(member), (Combining, TextPattern)) for member in members
     )
     if not is_apart and any(map(_is_container, members)):
         return _lower_json(output_type, name)

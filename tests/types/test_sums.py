@@ -6,7 +6,7 @@ import random
 import sys
 from collections.abc import Callable
 from operator import add, or_
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, List, Literal, Optional  # noqa: UP035
 
 import pytest
 from engine.walks import TINY, walk
@@ -132,6 +132,10 @@ def test_what_a_text_of_a_union_parses_to() -> None:
             assert lower(thing | other).parse(text) == lower(other | thing).parse(text) == text
     assert lower(JsonSchema({"type": ["object", "null"]}) | Text("null")).parse("null") is None
     assert lower(thing | "none").parse("none") == lower("none" | thing).parse("none") == "none"
+    for kind in (List[int], Optional[List[int]], Optional[Point]):  # noqa: UP006, UP045
+        for union in (kind | Text("none"), kind | Regex("[a-z]+"), Text("none") | kind):
+            assert lower(union).parse("none") == "none"
+    assert lower(List[int] | Text("none")).parse("[1]") == [1]  # noqa: UP006
     assert repr(Text("a") + (Text("b") | JsonSchema(True))) == (
         "Text('a') + (Text('b') | JsonSchema(True))"
     )
