@@ -425,6 +425,9 @@ def _translated(client: Any, exchange: Exchange) -> Iterator[None]:
         if isinstance(error, openai.APIConnectionError) or is_of_transport:
             cause = error.__cause__ or error
             why = _shown(cause) or type(cause).__name__
+            if why.startswith("Illegal header value"):  # it repeats the key
+                why = "a header, such as that of its API key, has a character that HTTP forbids"
+                raise RemoteError(f"{where} cannot be reached: {why}.") from None
             raise RemoteError(f"{where} cannot be reached, or disconnected: {why}.") from error
         # The client raises what reading an answer raises: invalid JSON or UTF-8, too deep.
         if isinstance(error, (openai.OpenAIError, ValueError, RecursionError)):

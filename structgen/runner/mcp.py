@@ -86,6 +86,7 @@ _LONGEST_LINE = 500  # characters that are kept of each line
 _END = "\0 the program has ended\n"  # the last line of its standard error
 _TOO_LONG = "an answer of more than {:,} bytes"
 _BLANK_LINE = re.compile(rb".*(\n\n|\n\r\n|\r\r)", re.DOTALL)  # the last one
+_HEADER = re.compile(r"(?:[!-~](?:[\t -~]*[!-~])?)?")
 _RETRY = re.compile(rb"((?:\A|[\r\n])retry:)([^\r\n]*)")
 """Matches fields of event streams: after how many milliseconds a broken stream is resumed."""
 _HALF = re.compile(
@@ -918,6 +919,13 @@ class McpServer:
         package()
         if not isinstance(url, str) or not url.startswith(("http://", "https://")):
             raise OptionError(f"McpServer.http: {url!r} does not begin with http:// or https://.")
+        for header, value in (headers or {}).items():
+            # HTTP clients repeat a malformed header in their errors.
+            if not (isinstance(value, str) and _HEADER.fullmatch(value)):
+                raise OptionError(
+                    f"McpServer.http: the header {header!r} must be printable ASCII without spaces "
+                    "or line breaks around it."
+                )
         transport = importlib.import_module("mcp.client.streamable_http")
 
         async def opened(stack: contextlib.AsyncExitStack, errors: TextIO) -> Any:

@@ -9,6 +9,7 @@ import gzip
 import json
 import threading
 import time
+import traceback
 import tracemalloc
 from collections.abc import AsyncIterator
 from functools import partial
@@ -180,6 +181,13 @@ def test_a_servers_words_steer_no_terminal_and_a_password_is_not_told(server: Ch
         server.say = [reply]
         with pytest.raises((RemoteError, structgen.Refused), match=said):
             ask("?")
+
+
+def test_a_malformed_key_is_not_told(server: ChatServer) -> None:
+    client = openai.OpenAI(base_url=server.url, api_key="secret\n", max_retries=0)
+    with pytest.raises(RemoteError, match="a header, such as that of its API key") as caught:
+        Generator(structgen.from_openai(client, "m"))("?")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 class Optional(BaseModel):

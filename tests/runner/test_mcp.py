@@ -562,6 +562,11 @@ def test_options_are_checked() -> None:
     with pytest.raises(OptionError, match="does not begin with http"):
         McpServer.http("ftp://x")
     assert McpServer.http("http://user:secret@host/mcp").name == "http://host"
+    for value in ("Bearer secret\n", "Bearer s\0ecret", " secret", b"secret"):
+        with pytest.raises(OptionError, match="'Authorization' must be printable") as caught:
+            McpServer.http("http://host/mcp", headers={"Authorization": value})  # type: ignore[dict-item]
+        assert "ecret" not in str(caught.value)
+    McpServer.http("http://host/mcp", headers={"Authorization": "Bearer a\tb", "Empty": ""})
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
