@@ -36,6 +36,7 @@ from structgen.grammar.formats import ANNOTATION_FORMATS, FORMATS
 from structgen.grammar.json_schema import (
     ANNOTATIONS,
     ARRAY,
+    BOOLEAN,
     DIALECTS,
     DIGITS_ONLY,
     FALSE,
@@ -601,10 +602,19 @@ def _of_value(nodes: Sequence[Node], number: int, path: str) -> Iterator[Advice]
     kinds = node.types & ~NULL
     if kinds == STRING and not node.patterns and node.max_length is None:
         yield _made(path, "unbounded string")
-    if kinds == ARRAY and node.max_items is None and node.items != FALSE:
+    is_open = kinds == ARRAY and node.max_items is None and node.items != FALSE
+    if is_open and not (node.unique and _is_list(nodes, node.items)):
         yield _made(path, "unbounded array")
     if kinds == STRING and node.patterns:
         yield from _of_dates(path, functools.partial(evaluate.holds, nodes, 2 * number))
+
+
+def _is_list(nodes: Sequence[Node], requirement: int) -> bool:
+    """Return whether only values that a schema lists meet ``requirement``, or a boolean."""
+    node = nodes[requirement >> 1]
+    if len(node.refs) == 1 and not node.all_of:
+        node = nodes[node.refs[0] >> 1]
+    return not requirement & 1 and (node.enum is not None or not node.types & ~(NULL | BOOLEAN))
 
 
 def _of_dates(path: str, holds: Callable[[str], bool]) -> Iterator[Advice]:

@@ -104,6 +104,10 @@ UNBOUNDED, ODD = "unbounded string", "unbounded date"
         ({"type": ["string", "null"]}, [UNBOUNDED]),
         ({"type": "string", "format": "date"}, [ODD]),
         ({"type": "string", "format": "date-time"}, [ODD]),
+        ({"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True}, []),
+        ({"type": "array", "items": {"type": "boolean"}, "uniqueItems": True}, []),
+        ({"type": "array", "items": {"type": "integer"}, "uniqueItems": True}, ["unbounded array"]),
+        ({"type": "array", "items": {"enum": [1, 2]}}, ["unbounded array"]),
         ({"type": "string", "format": "date", "pattern": "^20[0-2]"}, []),
         ({"type": "string", "pattern": "^.{0,20}$"}, []),
         ({"type": "string", "pattern": "^[A-Z0-9/-]{3,15}$"}, []),  # a number of an invoice
