@@ -500,6 +500,7 @@ def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
     page.js("document.querySelector('#types input[value=json_schema]').click()")
     page.type("#schema", '{"type": "object", "properties": {"x": {"type": "strin"}}}')
     page.wait("document.querySelector('#schema-note.bad') !== null")
+    assert page.text("#schema-note").count("$.properties.x") == 1
     page.click("#run")
     page.wait("!document.querySelector('#error').hidden")
     told = page.text("#error")
