@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -639,7 +639,27 @@ def batch(
     ):
         made.write(parts, report)
     made.check(parts)
+    if questions is not None and progress is None:
+        _tell_signal(parts, result)
     return folder
+
+
+def _tell_signal(parts: Parts, result: str) -> None:
+    """Say on stderr how many decisions of a finished folder carry no signal, if any do not."""
+    n = Counter[bool]()
+    for row in parts.rows():
+        answers = row[result] or {}
+        if isinstance(answers, str):  # as in Parquet
+            answers = json.loads(answers)
+        n.update(one["informative"] for one in answers.values())
+    if n[False]:
+        print(
+            f"{n[False]:,} of {counted(n.total(), 'decision')} carry no signal. The model may not "
+            "be able to decide this. Measure it with Decider.calibrate and labelled examples, or "
+            "use a larger model (docs/decisions.md#answers-that-carry-no-signal).",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _values(column: Any) -> list[Any]:

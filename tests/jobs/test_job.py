@@ -501,6 +501,22 @@ def test_the_command(tmp_path: Path, model: structgen.TextModel) -> None:
     assert "another job: options" in str(other.exception)
 
 
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_the_summary_counts_decisions_without_signal(
+    runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    asked = {
+        "good": {"type": "predicate", "instructions": "Is it good?"},
+        "kind": {"type": "choice", "instructions": "Which?", "options": ["food", "film"]},
+    }
+    out = tmp_path / "d"
+    for _ in ("anew", "already done"):
+        batch(["N/A"] * 3, questions=asked, runner=runner, output=out, format=form)
+        assert "6 of 6 decisions carry no signal." in capsys.readouterr().err
+    batch(["N/A"], questions=asked, runner=runner, output=tmp_path / "n", debias="none")
+    assert "signal" not in capsys.readouterr().err
+
+
 def test_decisions_and_vectors(runner: Runner, tmp_path: Path) -> None:
     questions = {"good": {"type": "predicate", "instructions": "Is it good?"}}
     silent: Any = lambda job: None  # noqa: E731
