@@ -197,7 +197,8 @@ async def decide(host: Host, request: DecisionRequest, model: str) -> DecisionRe
     if isinstance(host, EmbeddingHost) and host.embedder.is_cross_encoder:
         raise RequestError(f"{model} is a reranker and cannot make decisions.", param="model")
     try:
-        if isinstance(given, Mapping) and any(isinstance(one, Mapping) for one in given.values()):
+        each = given.values() if isinstance(given, Mapping) else given
+        if isinstance(given, (Mapping, list)) and any(isinstance(one, Mapping) for one in each):
             given = questions_from_json(given)
     except OptionError as error:
         raise RequestError(f"questions: {error}", param="questions") from error

@@ -149,6 +149,9 @@ def test_decisions_are_those_of_a_decider(several: Runner, model: Any) -> None:
     told = {"refund": {"type": "predicate", "instructions": "Is this about money?"}}
     again = several.decide({"state": state, "questions": told, "model": "small"})
     assert again.answers["refund"] == answer.answers["refund"]
+    in_openai_form = [{"name": "refund", **told["refund"]}]
+    again = several.decide({"state": state, "questions": in_openai_form, "model": "small"})
+    assert again.answers["refund"] == answer.answers["refund"]
     with pytest.raises(RequestError) as caught:
         several.decide(state=state, questions={}, model="small")
     assert caught.value.param == "questions"
