@@ -7,8 +7,10 @@ has ends both near the end of the output and far from it. Knows no sequences and
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,9 @@ from .node_sets import levels
 from .text.tables import grouped
 from .token_masks import MaskEngine
 from .walk_store import Bits, Ids, LeafWalk, WalkStore, ends_of, ids_of
+
+MANY = 500
+"""More tokens than this are not followed byte by byte if that may lead to as many states."""
 
 FAR = 1 << 60
 """More tokens than any budget."""
@@ -171,37 +176,45 @@ class Reach:
         """Yield groups of the ``chosen`` tokens that lead to the same state, with that state;
         `DEAD` if it was not computed.
 
-        For thousands of tokens, each of which would cost 5 to 100 µs. If ``state`` is only in
-        strings, covers most tokens that end in one; otherwise all tokens after which the text so
-        far does not matter.
+        Each token by itself would cost 5 to 100 µs. Leaves out tokens after which the state depends
+        on the text so far, and perhaps others.
         """
         machine = self._machine
         configurations = machine.configurations(state)
         named = self._engine.named.ids
+        chosen = chosen.copy()
         strings: list[tuple[Leaf, int]] = []
         for leaf_id, q, _ in configurations:
             leaf = machine.leaves[leaf_id]
             at = leaf.text_state(q) if type(leaf) is StringLeaf else None
             if at is not None:
                 strings.append((leaf, at))
-        if named or len(strings) < len(configurations):
-            trie = self._store.trie
-            chosen = chosen.copy()
-            for several in named:
-                chosen[several] = False  # their texts do not determine the state after them
-            of_node = np.full(trie.n_nodes, DEAD, np.int64)
-            for nodes, places, states in self._levels(state, chosen):
-                of_node[nodes] = np.array(states)[places]
-            to = np.repeat(of_node, np.diff(trie.token_start))
-            found = chosen[trie.token_ids] & (to != DEAD)
-            yield from grouped(to[found], trie.token_ids[found])
-            return
+        if not named and len(strings) == len(configurations) and np.count_nonzero(chosen) > MANY:
+            for together in self._together_in(strings, chosen):
+                chosen[together] = False
+                yield DEAD, together
+            if np.count_nonzero(chosen) > MANY:
+                return
+        trie = self._store.trie
+        for several in named:
+            chosen[several] = False  # their texts do not determine the state after them
+        of_node = np.full(trie.n_nodes, DEAD, np.int64)
+        for nodes, places, states in self._levels(state, chosen):
+            of_node[nodes] = np.array(states)[places]
+        to = np.repeat(of_node, np.diff(trie.token_start))
+        found = chosen[trie.token_ids] & (to != DEAD)
+        yield from grouped(to[found], trie.token_ids[found])
+
+    def _together_in(
+        self, strings: list[tuple[Leaf, int]], chosen: npt.NDArray[np.bool_]
+    ) -> Iterator[Ids]:
+        """Do `together` for a state that is only in ``strings``."""
         # By token: a number for the set of places in which it ends; -1 if it is not allowed.
         places = np.full(len(chosen), -1, np.int64)
         for leaf, at in strings:
             ends = [ids for _, _, ids in self._texts.ends(leaf, at)]
             if len(strings) == 1:
-                yield from ((DEAD, alike) for ids in ends if len(alike := ids[chosen[ids]]))
+                yield from (alike for ids in ends if len(alike := ids[chosen[ids]]))
                 return
             here = np.full(len(chosen), len(ends), np.int64)
             for number, found in enumerate(ends):
@@ -216,7 +229,7 @@ class Reach:
         places[~chosen] = -1
         ids = np.flatnonzero(places >= 0)
         for _, together in grouped(places[ids], ids.astype(np.int32)):
-            yield DEAD, together
+            yield together
 
     def _levels(
         self, state: int, chosen: npt.NDArray[np.bool_] | None = None
@@ -317,41 +330,81 @@ class Reach:
                     return _MIXED
         return _FAR if far else _NEAR
 
-    def _tokens_otherwise(
-        self, leaf: Leaf, end: int, continuation: int, values: list[Any]
-    ) -> tuple[int, int]:
-        """Return the fewest and most tokens of the plan from there, after a text as in
-        `_verdict`."""
-        if self._forgets(continuation):
-            return 0, FAR
+    def otherwise(
+        self, state: int, to: int, ids: Ids, tape: Callable[[], TextHistory]
+    ) -> tuple[int, Ids] | None:
+        """Return how many tokens the plan has after those of ``ids`` after which it does not depend
+        on the text; and these. None if unknown.
+
+        Args:
+            state: the machine's state.
+            to: the state after each of the tokens ``ids``.
+            tape: gives the text so far.
+        """
+        machine, seen = self._machine, list[Any]()
+        if any(
+            machine.leaves[leaf_id].text_state(q) is None
+            for leaf_id, q, _ in machine.configurations(state)
+        ):
+            return None  # no string is open, or it ends inside a character
+        needed = self._tokens_otherwise(to, seen)
+        if needed is None:
+            return None
+        flags = np.zeros(self._vocabulary.size, np.bool_)
+        flags[ids] = True
+        flags[self._quotes] = False  # another string may be open after them
+        flags[self._beginnings(seen, tape())] = False
+        return needed, _ids(flags)
+
+    @cached_property
+    def _quotes(self) -> Ids:
+        """The tokens that contain a quote."""
+        return self._within(np.flatnonzero(self._store.trie.byte == 0x22).tolist())
+
+    def _within(self, nodes: list[int]) -> Ids:
+        """Return the tokens that begin with the strings of ``nodes``."""
+        trie = self._store.trie
+        is_within = np.zeros(trie.n_nodes, np.bool_)
+        is_within[nodes] = True
+        for start, end in itertools.pairwise(trie.level_start.tolist()):
+            is_within[start:end] |= is_within[trie.parent[start:end]]
+        return trie.token_ids[np.repeat(is_within, np.diff(trie.token_start))]
+
+    def _tokens_otherwise(self, state: int, values: list[Any]) -> int | None:
+        """Return the tokens of the plan from ``state``, after a text as in `_verdict`; None if
+        unknown."""
         machine = self._machine
+        if machine.is_pending(state) or any(
+            self._forgets(continuation) for _, _, continuation in machine.configurations(state)
+        ):
+            return None
         text = AnyText()
         try:
-            state = machine.state_of(leaf, end, continuation)
-            if machine.is_pending(state):
-                return 0, FAR
             needed = self._engine.named.count(machine.shortest_completion(state, text))
         except NeedsText:
-            return 0, FAR
+            return None
         values += text.seen
-        return needed, needed
+        return needed
 
     def _beginnings(self, values: list[Any], tape: TextHistory) -> Ids:
         """Return the tokens that continue the string that is open in ``tape`` towards one in
-        ``values``, without tokens that end inside a character."""
+        ``values``, and some with escapes that do not."""
         begun = json.loads(tape.open_string() + b'"')
         trie = self._vocabulary.trie
-        ids: set[int] = set()
+        ids, escapes = set[int](), set[int]()
         for string in strings_in(values):
             if string.startswith(begun):
                 node = 0
-                for byte in string[len(begun) :].encode():
-                    step = trie.child.get(node << 8 | byte)
-                    if step is None:
+                escapes.add(trie.child.get(0x5C, 0))
+                for byte in string[len(begun) :].encode(errors="surrogatepass"):
+                    node = trie.child.get(node << 8 | byte, 0)
+                    if not node:
                         break
-                    node = step
                     ids.update(trie.ids_at(node))
-        return np.array(sorted(ids), np.int32)
+                    escapes.add(trie.child.get(node << 8 | 0x5C, 0))
+        escapes.discard(0)
+        found = np.array(sorted(ids), np.int32)
+        return np.concatenate([found, self._within([*escapes])]) if escapes else found
 
     def _states(
         self, leaf: Leaf, end: int | tuple[int, int], is_exact: bool = True
@@ -443,7 +496,10 @@ class Reach:
         for at, _ in self._states(leaf, end):
             least, bound = self._tokens_to_close(leaf, at, continuation)
             if values is not None and least <= most < bound:
-                least, bound = self._tokens_otherwise(leaf, at, continuation, values)
+                found = self._tokens_otherwise(
+                    self._machine.state_of(leaf, at, continuation), values
+                )
+                least, bound = (0, FAR) if found is None else (found, found)
             yield least, bound
         bound = self._bytes_from_open(leaf, end, continuation)
         if bound:

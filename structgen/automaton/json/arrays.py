@@ -76,7 +76,7 @@ class ArrayClosing(ArraySpec):
         """Return the fewest bytes that close the array after ``state``, or None if none can."""
         if not self.is_simple:
             return self.written(self.items(state), first)
-        if self.max is not None and self.max < self.min:
+        if self.is_contradictory:
             return None
         language, count = self._language, state[0]
         items: list[Text] = []
@@ -109,15 +109,14 @@ class ArrayClosing(ArraySpec):
                     found = self._search(state)
             else:
                 count, _, seen = state
-                hopeless = self.max is not None and self.max < self.min
-                found = None if hopeless else self.distinct(count, self.min, seen)
+                found = None if self.is_contradictory else self.distinct(count, self.min, seen)
             if not self._language.values.is_solving:
                 self._known[state] = found
         return found  # type: ignore[return-value]
 
     def distinct(self, first: int, end: int, seen: tuple[int, ...]) -> tuple[Text, ...] | None:
         """Return the cheapest items ``first`` to ``end`` - 1, distinct if required."""
-        if self.are_equal(first) and not is_forgotten(seen):
+        if self.share_values(first) and not is_forgotten(seen):
             return self.cheapest_but(seen, end - first)
         items: list[Text] = []
         for index in range(first, end):
@@ -129,7 +128,7 @@ class ArrayClosing(ArraySpec):
                 seen = self.with_value(seen, item)
         return tuple(items)
 
-    def are_equal(self, first: int) -> bool:
+    def share_values(self, first: int) -> bool:
         """Return whether item ``first`` and all later ones may have the same values, in one array
         each only once, and enough of them."""
         return self.unique and first >= self.prefix and not self.rare()
@@ -320,6 +319,11 @@ class ArrayClosing(ArraySpec):
 
     def with_one_more(self, state: State) -> Text | None:
         """Return the fewest bytes that close the array after at least one more item."""
+        count, _, seen = state
+        if not self.contains and not self.repeats and self.share_values(count):
+            items = self.cheapest_but(seen, max(self.min - count, 1))
+            rest = self.written(items and items[1:], False)
+            return None if items is None or rest is None else put(items[0], rest)
         best: Text | None = None
         for conjunction, met in self.chosen_ways(state):
             item = self._language.shortest(conjunction)
@@ -375,8 +379,10 @@ class ArrayPlan(Frame):
             return spec.max is None or count < spec.max, close
         if spec.max is not None and count >= spec.max:
             return False, close
-        if not spec.contains and not spec.repeats and count >= spec.min and spec.has_more(state):
-            return True, close
+        if not spec.contains and not spec.repeats:
+            is_viable = count >= spec.min or (not spec.is_contradictory and spec.share_values(count))
+            if is_viable and spec.has_more(state):
+                return True, close
         return any(True for _ in self._open_ways(state)), close
 
     def _open_ways(self, state: State) -> Iterator[tuple[int, State]]:
@@ -434,7 +440,7 @@ class ArrayPlan(Frame):
     def required_children(self) -> list[int]:
         """Return conjunctions such that every array has an item of each."""
         spec = self.spec
-        if spec.max is not None and spec.max < spec.min:
+        if spec.is_contradictory:
             return [FALSE]
         return [spec.item(i) for i in range(min(spec.min, spec.prefix + 1))]
 
@@ -584,7 +590,7 @@ class ArrayPlan(Frame):
     def _finish_after(self, number: int, value: Any) -> Text | None:
         """Like `finish`, in state ``number``, after the item ``value``."""
         spare = self._spare_items(number)
-        if spare and not self.spec.are_equal(self._states[number][0]):
+        if spare and not self.spec.share_values(self._states[number][0]):
             key = json_key(value)
             left = [item for item in spare if json_key(json.loads(flat(item))) != key]
             return self.spec.written(tuple(left[: len(spare) - 1]), False)
@@ -656,7 +662,7 @@ class ArrayPlan(Frame):
         count, _, seen = self._states[number]
         is_simple = not spec.contains and not spec.repeats and count >= spec.prefix
         # Objects and arrays have no exact shortest text.
-        if is_simple and (spec.are_equal(count) or not self._language.shapes(spec.item(count))[1]):
+        if is_simple and (spec.share_values(count) or not self._language.shapes(spec.item(count))[1]):
             return spec.distinct(count, spec.min + 1, seen) or ()
         return ()
 

@@ -427,9 +427,17 @@ class ArraySpec:
             and all(k >= c.least for k, c in zip(met, self.contains, strict=True))
         )
 
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether more items are required than allowed."""
+        return self.max is not None and self.max < self.min
+
     def has_more(self, state: State) -> bool:
-        """Return True if a cheap test shows that another distinct item exists."""
-        return self._language.values.size_at_least(self.item(state[0]), len(state[2]) + 1)
+        """Return True if a cheap test shows that another distinct item exists, and as many as are
+        still required if all have the same values."""
+        count, _, seen = state
+        n_more = max(self.min - count, 1)
+        return self._language.values.size_at_least(self.item(count), len(seen) + n_more)
 
     def item_matters(self, state: State) -> bool:
         """Return whether the value of the next item matters."""
