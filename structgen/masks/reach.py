@@ -607,8 +607,14 @@ class Reach:
 
     def _worst(self, leaf: Leaf, end: int, continuation: int) -> int:
         """Return the most bytes of a plan that depends on the text so far; `FAR` if unknown."""
-        most = self._machine.completions.most_bytes(leaf, end, continuation)
-        return FAR if most is None else most
+        machine = self._machine
+        state = machine.state_of(leaf, end, continuation)
+        # What begins there may need more than the frame below promises, so look at it itself.
+        places = [(leaf, end, continuation)]
+        if not machine.is_pending(state):
+            places = [(machine.leaves[i], q, below) for i, q, below in machine.configurations(state)]
+        ways = [machine.completions.most_bytes(*place) for place in places]
+        return min([way for way in ways if way is not None], default=FAR)
 
 
 def _is_exact(leaf: Leaf, how: int) -> bool:

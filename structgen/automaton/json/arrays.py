@@ -380,7 +380,9 @@ class ArrayPlan(Frame):
         if spec.max is not None and count >= spec.max:
             return False, close
         if not spec.contains and not spec.repeats:
-            is_viable = count >= spec.min or (not spec.is_contradictory and spec.share_values(count))
+            is_viable = count >= spec.min or (
+                not spec.is_contradictory and spec.share_values(count)
+            )
             if is_viable and spec.has_more(state):
                 return True, close
         return any(True for _ in self._open_ways(state)), close
@@ -662,7 +664,9 @@ class ArrayPlan(Frame):
         count, _, seen = self._states[number]
         is_simple = not spec.contains and not spec.repeats and count >= spec.prefix
         # Objects and arrays have no exact shortest text.
-        if is_simple and (spec.share_values(count) or not self._language.shapes(spec.item(count))[1]):
+        if is_simple and (
+            spec.share_values(count) or not self._language.shapes(spec.item(count))[1]
+        ):
             return spec.distinct(count, spec.min + 1, seen) or ()
         return ()
 
