@@ -612,7 +612,8 @@ class Reach:
         # What begins there may need more than the frame below promises, so look at it itself.
         places = [(leaf, end, continuation)]
         if not machine.is_pending(state):
-            places = [(machine.leaves[i], q, below) for i, q, below in machine.configurations(state)]
+            found = machine.configurations(state)
+            places = [(machine.leaves[leaf_id], q, below) for leaf_id, q, below in found]
         ways = [machine.completions.most_bytes(*place) for place in places]
         return min([way for way in ways if way is not None], default=FAR)
 
