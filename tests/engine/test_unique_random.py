@@ -536,6 +536,83 @@ def test_long_values_are_told_apart_without_recursion(name: str) -> None:
     assert would_accept(cursor, TINY.encode_bytes(b"f")[0])
 
 
+_FROM_5: Schema = {"type": "integer", "minimum": 5, "maximum": 3000}
+_AB = {"type": "string", "pattern": "^[ab]{1,4}$"}
+
+
+def _closed(properties: Schema, required: str = "", **more: Any) -> Schema:
+    closed = {"additionalProperties": False, "required": required.split()}
+    return {"type": "object", "properties": properties, **closed, **more}
+
+
+@pytest.mark.parametrize(
+    ("items", "n", "max_tokens", "text"),
+    [
+        (
+            # The nearest key is not the one with which the fewest bytes end the object.
+            _closed(
+                {"dddd": _FROM_5, "a": {"anyOf": [{"const": 7}, _closed({"a": _FROM_5}, "a")]}}
+            ),
+            7,
+            78,
+            b'[{"dddd":996},{"dddd":2675},{},{"a":7},',
+        ),
+        (
+            # A key that the schema does not name may be that of the object before.
+            _closed({"cc": _FROM_5}, additionalProperties={"const": 7}),
+            4,
+            40,
+            b'[{"a":7},{"eeee-oQ80061#M%":7},{},{"a":7',
+        ),
+        (
+            # Two objects before begin with "a".
+            _closed({"cc": _AB, "a": _closed({"a": _S, "b": _AB}, "a b")}, "cc a"),
+            6,
+            198,
+            b'[{"cc":"ab","a":{"a":"Dkkkkkk","b":"a"}},{"cc":"ba","a":{"a":"","b":"b"}},'
+            b'{"cc":"a","a":{"a":"","b":"a"}},{"cc":"a","a":{"a":"","b":"b"}},{"cc":"',
+        ),
+        ({"type": "array", "items": _closed({"dddd": _FROM_5})}, 4, 33, b"[[{},{},{}],[{}],[],[{"),
+    ],
+)
+def test_what_begins_may_need_more_than_was_promised(
+    items: Schema, n: int, max_tokens: int, text: bytes
+) -> None:
+    constraint = structgen.compile(
+        JsonSchema(unique(items, minItems=n)), BYTES, whitespace="compact"
+    )
+    cursor = constraint.start(max_tokens)
+    for byte in text:
+        found = allowed(cursor, BYTES)
+        assert found == [token for token in range(BYTES.size) if would_accept(cursor, token)]
+        if byte not in found:
+            return  # the budget does not allow so much
+        cursor.accept(byte)
+
+
+@pytest.mark.parametrize("items", [{"type": "string"}, {}])
+def test_texts_that_must_differ_are_not_tried_one_by_one_within_a_budget(items: Schema) -> None:
+    """They took 44 s for 700 tokens: 48,000 tokens were tried in each mask near the end."""
+    vocabulary = real_tokenizers.vocabulary("smollm2")
+    constraint = structgen.compile(JsonSchema(unique(items, minItems=8)), vocabulary)
+    cursor, judge = constraint.start(80), constraint.start(80)
+    begun = b'["' + b" the longest one" * 16
+    ids = vocabulary.encode_bytes(begun)
+    for token in ids:
+        cursor.accept(token)
+        judge.accept(token)
+    r, n_tight = random.Random(1), 0
+    while not cursor.is_finished:
+        found = allowed(judge, vocabulary)
+        for token in r.sample(range(vocabulary.size), 100):
+            assert (token in found) == would_accept(judge, token)
+        token = r.choice(found)
+        counts = calls(cursor, [token], vocabulary, 200_000)
+        n_tight += counts[0] > 1000
+        judge.accept(token)
+    assert n_tight
+
+
 # -- any values ---------------------------------------------------------------------------------
 
 _ENUM = ["a", "ab", "b", 1, 12, None, True, [], {"a": 1}, ["a"]]
