@@ -142,7 +142,7 @@ class Completions:
         """Return an upper bound on the bytes that close every frame of ``continuation`` after
         ``outcome``."""
         known = self._most_closing
-        todo = [(continuation, outcome)]
+        todo = [] if (continuation, outcome) in known else [(continuation, outcome)]
         while todo:
             here, last = todo[-1]
             links = self._continuations[here]

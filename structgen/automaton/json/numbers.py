@@ -639,7 +639,7 @@ class NumberLeaf(Leaf):
 
     def is_empty(self) -> bool:
         """Return whether no number satisfies the spec."""
-        return not holds_a_whole(self.spec) and self._completion(State(BEGIN)) is None
+        return not holds_a_whole(self.spec) and not self._is_alive(State(BEGIN))
 
     def _edges(self, key: Any) -> Mapping[int, Any]:
         assert isinstance(key, State)
