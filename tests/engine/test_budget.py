@@ -429,7 +429,7 @@ def test_nor_where_one_of_several_strings_may_be_open() -> None:
         cursor.accept(vocabulary.tokens.index(bytes([byte])))
     with tokens_read() as read:
         words = read_mask(cursor, vocabulary)
-    assert 0 < len(read) < 4_000
+    assert not read
     check_mask(cursor, words, range(0, vocabulary.size, 7))
 
 
