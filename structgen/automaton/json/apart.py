@@ -107,6 +107,7 @@ class Apart(Frame):
         self._numbered: Numbers[State] = Numbers()
         self._states = self._numbered.listed
         self._writable: dict[Hashable, bool] = {}
+        self._texts: dict[tuple[int, int], Text] = {}
         self._begun: dict[tuple[int, ...], Alive] = {(): ()}
         self._found: dict[State, tuple[Text | None, dict[Any, Any]]] = {}
 
@@ -468,9 +469,8 @@ class Apart(Frame):
         best = None if value is None or rest is None else put(value, rest)
         known: list[tuple[Text, Alive]] = []
         for group in groups.values():
-            constant = language.constant(self._value(group[0], label))
-            text = language.shortest(language.conjunctions.extended(owed, [constant]))
-            if text is not None:
+            text = self._text_of(group[0], label)
+            if text is not None and (best is None or len(text) < len(value or b"")):
                 known.append((text, group))
         for text, group in sorted(known, key=lambda way: len(way[0])):
             WORK.spend(5)
@@ -481,6 +481,18 @@ class Apart(Frame):
                 if end is not None and (best is None or len(text) + len(end) < len(best)):
                     best = put(text, end)
         return best
+
+    def _text_of(self, number: int, label: int) -> Text | None:
+        """Return the shortest text of the part of a value under a label."""
+        found = self._texts.get((number, label))
+        if found is None:
+            language = self._language
+            constant = language.constant(self._value(number, label))
+            owed = language.conjunctions.extended(self.plan.owed(label), [constant])
+            found = language.shortest(owed)
+            if found is not None and not language.values.is_solving:
+                self._texts[number, label] = found
+        return found
 
     def _plain(self, at: int, is_first: bool) -> Text | None:
         found: Text | None = (
