@@ -132,12 +132,13 @@ def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     graphs = [
         graph for place in (folder, folder / "onnx") for graph in sorted(place.glob("*.onnx"))
     ]
-    for graph in graphs:
-        yield from of_graph(graph, left)
     if not graphs:
         yield _no_graph(folder)
     elif not (folder / _TOKENIZER).is_file():
         yield _no_tokenizer(folder, "an embedder")
+    else:  # these take seconds, and a folder that is no model's is looked at in a Runner's process
+        for graph in graphs:
+            yield from of_graph(graph, left)
 
 
 def _of_language_model(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
