@@ -128,6 +128,11 @@ def find(folder: Path) -> list[Lack]:
         ]
 
 
+def problems(folder: str) -> str:
+    """Return the problems of a folder in one text."""
+    return " ".join(lack.problem for lack in find(Path(folder)))
+
+
 def _of_embedder(folder: Path, left: Iterator[int]) -> Iterator[Lack]:
     graphs = [
         graph for place in (folder, folder / "onnx") for graph in sorted(place.glob("*.onnx"))

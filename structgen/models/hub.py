@@ -41,7 +41,7 @@ from structgen.errors import (
 )
 from structgen.storage.user_folder import WRONG, inside, root
 
-from . import cache, damage
+from . import apart, cache
 from .progress import Progress, bytes_under, megabytes
 
 _T = TypeVar("_T")
@@ -305,10 +305,14 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             if stale != arriving:
                 shutil.rmtree(stale, ignore_errors=True)
         _fetch_files(repo_id, listing, targets, arriving, name, progress)
-        lacking = damage.find(model)
-        if lacking:
+        try:  # in a process of its own, because a Runner fetches in its own
+            find = "structgen.models.damage:problems"
+            problem: str = apart.call(find, str(model), limits=apart.Limits.reading(0))
+        except apart.Ended as error:
+            problem = f"Checking it {error}."
+        if problem:
             shutil.rmtree(arriving, ignore_errors=True)  # A retry would fail again.
-            problem = " ".join(lack.problem for lack in lacking).replace(f"{arriving}{os.sep}", "")
+            problem = problem.replace(f"{arriving}{os.sep}", "")
             raise ModelNotFound(f"{repo_id} cannot be used: {problem} Look for another conversion.")
         source = f"Hugging Face: {name}"
         return cache.install(name, model, source, listing.commit)

@@ -15,6 +15,7 @@ from weights import weights_of
 
 from structgen import models
 from structgen.models import apart, cache
+from structgen.models import hub as hub_module
 from structgen.models.conversion import convert as converting
 
 # Read by huggingface_hub when it is imported.
@@ -82,6 +83,7 @@ def _conversions_in_this_process(monkeypatch, request):
     here = types.SimpleNamespace(**{**vars(apart), "call": called})
     monkeypatch.setattr(converting, "apart", here)
     monkeypatch.setattr(models, "apart", here)
+    monkeypatch.setattr(hub_module, "apart", here)
 
 
 @pytest.fixture

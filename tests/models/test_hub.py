@@ -20,7 +20,7 @@ from huggingface_hub.utils import _http
 
 from structgen import Runner, models
 from structgen.errors import DownloadError, ModelNotFound, OptionError
-from structgen.models import cache
+from structgen.models import apart, cache, damage
 from structgen.models import hub as hub_module
 from structgen.runner import ModelConfig
 
@@ -435,7 +435,9 @@ def test_a_repository_that_lacks_a_file_says_so_before_anything_is_fetched(hub, 
     assert hub.downloads == []
 
 
-def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path):
+def test_a_repository_without_the_data_of_its_graph_is_refused(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_module, "apart", apart)
+    monkeypatch.setattr(damage, "find", None)  # which another process calls
     hub.repositories["org/headless"] = {**FILES, "model.onnx": graph_with_data(tmp_path)}
     del hub.repositories["org/headless"]["model.onnx.data"]
     with pytest.raises(ModelNotFound, match=r"cannot be used: model\.onnx\.data is missing"):
