@@ -690,7 +690,7 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
                     f"{tool.name} failed; see the server's log for the reason.", is_error=True
                 )
         if wanted.cancelled_caught:
-            return _text("The call was cancelled.", is_error=True)
+            return _text(context.request.scope[_OVER].result(), is_error=True)
         structured = result.model_dump(mode="json")
         # Large answers one by one: sixty with 256 vectors each delayed all others for 9 s.
         turn = writing if has_more(structured, _FEW_VALUES) else contextlib.nullcontext()
@@ -748,7 +748,7 @@ _MOST_BESIDE = 10_000  # values of a message beside the arguments of a call
 _MOST_HELD = 64 << 20  # bytes of all longer messages under way
 _BODY_SECONDS = 30.0  # seconds in which a message must arrive
 _SESSION = b"mcp-session-id"
-_OVER = "structgen.over"  # in a scope: a future, done when nobody waits for the answer
+_OVER = "structgen.over"  # in a scope: a future, which says why nobody waits for the answer
 
 
 def serve_stdio(runner: Runner, models: Models, *, lazy: bool = False) -> None:
@@ -875,7 +875,8 @@ class Bounded:
     in them, which blocked everybody for 4 s. There are no sessions of ``mcp``, which would keep
     each for half an hour with its last message. Instead a client gets a number, which tells who
     owns a call and may cancel it. A call also ends with its client. Unread answers are dropped to
-    make room for others.
+    make room for others, and calls with large messages end: sixteen with 4 MB that nobody reads
+    shut out all other clients' messages until the model had answered them.
     """
 
     def __init__(self, app: Any) -> None:
@@ -884,7 +885,8 @@ class Bounded:
         self._reading: dict[asyncio.Future[bool], bytearray] = {}  # bodies, the oldest first
         # Bytes of long answers, the oldest first.
         self._answers: dict[asyncio.Future[None], int] = {}
-        self._calls: dict[tuple[bytes, Any], asyncio.Future[None]] = {}  # by session and id
+        self._calls: dict[tuple[bytes, Any], asyncio.Future[str]] = {}  # by session and id
+        self._running: dict[asyncio.Future[str], bytearray] = {}  # calls with their bodies
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
@@ -897,7 +899,7 @@ class Bounded:
         body, status = bytearray(), 413
         try:
             try:
-                if not await self._arrived(receive, body):
+                if not await self._arrived(scope, receive, body):
                     return  # The client has disconnected.
                 check_values(body.decode(errors="replace"), MAX_VALUES + _MOST_BESIDE)
                 about = _about(bytes(body))
@@ -908,7 +910,7 @@ class Bounded:
             except ValueError as error:
                 why = str(error)
             else:
-                await self._passed(scope, receive, send, bytes(body), about)
+                await self._passed(scope, receive, send, body, about)
                 return
             problem = ErrorData(code=INVALID_REQUEST, message=f"Cannot read the message: {why}.")
             refused = JSONRPCError(jsonrpc="2.0", id=None, error=problem).model_dump(mode="json")
@@ -917,9 +919,10 @@ class Bounded:
         finally:
             self._held -= len(body)
 
-    async def _arrived(self, receive: Any, body: bytearray) -> bool:
+    async def _arrived(self, scope: Any, receive: Any, body: bytearray) -> bool:
         """Read a body, or just past the limit; return False if the client disconnects."""
-        reading = asyncio.ensure_future(self._read(receive, body))
+        size = int(dict(scope["headers"]).get(b"content-length", MAX_BYTES))
+        reading = asyncio.ensure_future(self._read(receive, body, size))
         self._reading[reading] = body
         try:
             await asyncio.wait([reading], timeout=_BODY_SECONDS)
@@ -932,7 +935,7 @@ class Bounded:
             reading.cancel()
             self._reading.pop(reading, None)
 
-    async def _read(self, receive: Any, body: bytearray) -> bool:
+    async def _read(self, receive: Any, body: bytearray, size: int) -> bool:
         more = True
         while more and len(body) <= MAX_BYTES:
             message = await receive()
@@ -948,7 +951,8 @@ class Bounded:
                     if len(other) > _SHORT and not reading.done()
                 )
                 if unfinished is body:
-                    raise BufferError(f"{_MOST_HELD:,} bytes of messages are in progress; retry")
+                    self._make_room(size)
+                    continue
                 oldest.cancel()
                 del self._reading[oldest]
                 self._held -= len(unfinished)
@@ -956,8 +960,22 @@ class Bounded:
             more = message.get("more_body", False)
         return True
 
+    def _make_room(self, size: int) -> None:
+        """End the running call with the largest message, if a new one is smaller.
+
+        Raises:
+            BufferError: none is larger.
+        """
+        largest = max(self._running, key=lambda over: len(self._running[over]), default=None)
+        if largest is None or len(self._running[largest]) <= size:
+            raise BufferError(f"{_MOST_HELD:,} bytes of messages are in progress; retry")
+        if not largest.done():
+            largest.set_result("The call was cancelled: smaller ones needed its memory; retry.")
+        self._held -= len(self._running[largest])
+        self._running[largest].clear()
+
     async def _passed(
-        self, scope: Any, receive: Any, send: Any, body: bytes, about: tuple[Any, Any, Any]
+        self, scope: Any, receive: Any, send: Any, body: bytearray, about: tuple[Any, Any, Any]
     ) -> None:
         """Pass a request on, and end the one that it cancels."""
         method, id_, cancels = about
@@ -967,9 +985,10 @@ class Bounded:
         if session is not None:
             cancelled = self._calls.pop((session, cancels), None)
             if cancelled is not None:
-                cancelled.set_result(None)
+                cancelled.set_result("The call was cancelled.")
             if id_ is not None:
                 self._calls[session, id_] = over
+        self._running[over] = body
 
         async def sent(message: Any) -> None:
             if method == "initialize" and message.get("status") == 200:
@@ -991,13 +1010,14 @@ class Bounded:
                 sending.cancel()
 
         try:
-            await self._app({**scope, _OVER: over}, replayed(body, receive), sent)
+            await self._app({**scope, _OVER: over}, replayed(bytes(body), receive), sent)
         finally:
+            del self._running[over]
             self._answers.pop(left, None)
             if session is not None and self._calls.get((session, id_)) is over:
                 del self._calls[session, id_]
             if not over.done():
-                over.set_result(None)
+                over.set_result("The client has gone.")
 
 
 def _about(body: bytes) -> tuple[Any, Any, Any]:

@@ -254,6 +254,36 @@ def test_bodies_that_are_held_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     asyncio.run(work())
 
 
+def test_calls_with_large_messages_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen of 4 MB, nearly all of it in ``_meta``, shut out others as long as they ran."""
+    monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 100_000)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        size = len((await receive())["body"])
+        told = await scope["structgen.over"] if size >= 50_000 else "answered"
+        await Response(told)(scope, receive, send)
+
+    async def work() -> None:
+        bounded = Bounded(app)
+        over = httpx.ASGITransport(app=bounded)
+        async with httpx.AsyncClient(transport=over, base_url="http://a") as client:
+
+            async def posted(size: int) -> str:
+                return (await client.post("/mcp", content=b" " * size)).text
+
+            smaller, larger = (asyncio.create_task(posted(size)) for size in (40_000, 59_000))
+            while bounded._held < 59_000:
+                await asyncio.sleep(0)
+            assert await smaller == "answered"
+            assert "100,000 bytes of messages are in progress" in await posted(59_000)
+            assert not larger.done()
+            assert await posted(45_000) == "answered"
+            assert "smaller ones needed its memory" in await larger
+            assert (bounded._held, bounded._running) == (0, {})
+
+    asyncio.run(work())
+
+
 def test_answers_that_nobody_reads_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """12 answers of `embed` that were read byte by byte took 1.6 GB."""
     monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 500_000)
