@@ -222,12 +222,15 @@ class Connection:
 
     async def _listed(self, client: Client) -> AsyncIterator[McpTool]:
         cursor: str | None = None
-        size = 0
+        size = nested = 0
         for _ in range(_MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
-            size += len(page.model_dump_json())
+            text = page.model_dump_json()
+            size, nested = size + len(text), nested + text.count("{") + text.count("[")
             if size > _MOST_BYTES:
                 raise _Unreadable(f"a list of tools of more than {_MOST_BYTES:,} bytes")
+            if nested > MAX_VALUES:  # 16 MB of those take 600 MB of memory
+                raise _Unreadable(f"a list of tools of more than {MAX_VALUES:,} objects and arrays")
             for tool in page.tools:
                 yield tool
             cursor = page.next_cursor

@@ -1111,6 +1111,10 @@ def test_a_list_of_tools_is_bounded_as_a_whole(
     monkeypatch.setattr(Long, "cursors", ["1", "2", None])
     with pytest.raises(ToolServerError, match="a list of tools of more than 262,144 bytes"):
         McpServer.http(long_answers).start()
+    monkeypatch.setattr(mcp, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(Long, "listed", {"outputSchema": {"type": "object", "x": [[]] * 34_000}})
+    with pytest.raises(ToolServerError, match="more than 100,000 objects and arrays"):
+        McpServer.http(long_answers).start()
 
 
 def test_tools_that_fill_each_prompt_together_are_refused(
