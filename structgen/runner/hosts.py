@@ -31,6 +31,7 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, fields
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
@@ -234,6 +235,9 @@ FOREIGN: Mapping[str, int] = {"max_work": 400_000, "max_mask_work": MAX_MASK_WOR
 
 MAX_SCORES = 200_000
 """Most log probabilities in the answers to one foreign request: each takes about 2 kB."""
+
+_MOST_FILES = 10_000
+"""Files of a folder whose sizes are counted; a model has no more."""
 
 _BARE_BYTES = 2 << 30
 """Bytes that an embedder's process may take beside the model: for Python and the stacks of many
@@ -745,7 +749,8 @@ def _fetch(config: ModelConfig) -> None:
 def _size_of(folder: Path) -> int:
     if folder.is_file():
         return folder.stat().st_size
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    found = islice(folder.rglob("*"), _MOST_FILES)
+    return sum(file.stat().st_size for file in found if file.is_file())
 
 
 def resident(pid: int | None) -> int:

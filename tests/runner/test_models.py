@@ -25,7 +25,7 @@ from structgen import ModelError, OptionError, PromptError, RequestError, Runner
 from structgen.decisions import Choice, Predicate, Score
 from structgen.errors import ModelNotFound, WorkerDied
 from structgen.models import base
-from structgen.runner import ModelConfig
+from structgen.runner import ModelConfig, hosts
 from structgen.runner.hosts import TextHost
 
 
@@ -646,3 +646,10 @@ def test_a_stream_that_fails_leaves_nothing_behind(several: Runner) -> None:
         assert time.monotonic() < end
         time.sleep(0.01)
         gc.collect()
+
+
+def test_not_all_files_of_a_folder_are_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(hosts, "_MOST_FILES", 2)
+    for name in "abc":
+        (tmp_path / name).write_text("x")
+    assert hosts._size_of(tmp_path) == 2
