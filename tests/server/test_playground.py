@@ -498,9 +498,11 @@ def test_the_same_call_is_code_that_runs(page: Browser, served: Served) -> None:
 
 def test_errors_are_the_servers_with_the_field(page: Browser) -> None:
     page.js("document.querySelector('#types input[value=json_schema]').click()")
-    page.type("#schema", '{"type": "object", "properties": {"x": {"type": "strin"}}}')
-    page.wait("document.querySelector('#schema-note.bad') !== null")
-    assert page.text("#schema-note").count("$.properties.x") == 1
+    for keyword, value in (("pattern", "(a"), ("type", "strin")):
+        page.type("#schema", json.dumps({"properties": {"x": {keyword: value}}}))
+        at = f"$.properties.x.{keyword}"
+        page.wait(f"document.querySelector('#schema-note.bad')?.textContent.includes('{at}')")
+        assert page.text("#schema-note").count(at) == 1
     page.click("#run")
     page.wait("!document.querySelector('#error').hidden")
     told = page.text("#error")
@@ -540,7 +542,7 @@ def test_an_error_and_an_answer_go_out_of_date_with_the_form(page: Browser) -> N
     page.type("#schema", '{"pattern": "("}')
     page.click("#run")
     page.wait("!document.querySelector('#error').hidden")
-    page.wait("document.querySelector('#schema-note').textContent.startsWith('$.pattern: ')")
+    page.wait("document.querySelector('#schema-note').textContent.includes(' at $.pattern: ')")
     page.type("#schema", '{"enum": ["red"]}')
     assert page.js("return document.querySelector('#error').hidden")
 

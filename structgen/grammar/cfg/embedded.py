@@ -144,7 +144,7 @@ def lift(text: str, given: Mapping[str, Given]) -> Lifted:
 def _check_given(name: str, text: str) -> None:
     if not re.fullmatch(r"_?[A-Z][_A-Z0-9]*", name):
         raise GrammarError(f"{name!r} cannot be a terminal: Lark terminals are IN_CAPITALS.")
-    defined = re.search(rf"^[ \t]*[?!]*{name}[ \t]*(?:\.-?\d+)?[ \t]*:", text, re.MULTILINE)
+    defined = re.search(rf"^[ \t]*[?!]*{name}(?:[ \t]*\.-?\d+)?[ \t]*:", text, re.MULTILINE)
     if defined:
         raise placed(
             f"Terminal {name} is both in terminals= and defined here. Remove one of them.",

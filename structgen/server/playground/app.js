@@ -170,7 +170,7 @@ async function check() {
     const where = first?.line ? `Line ${first.line}: ` : "";
     // What the server calls `grammar` is the field above; a path in a schema begins with $.
     const told = first?.message.replace(/^grammar(?=[.[])/, "$").replace(/^grammar[^:]*: /, "")
-      .replace(/^(\$.*?): (?=.*, at \1[.,:;])/s, "");  // the message has the path itself
+      .replace(/^(\$.*?): (?=.* at \1[.,:;])/s, "");  // the message has the path itself
     note(kind, first ? where + told : "Can be enforced exactly.", !found.valid);
     if (!found.valid) clear();
     if (kind === "regex") await picture(found.valid ? grammar : null, signal);
