@@ -125,11 +125,17 @@ class ModelConfig(LoadOptions):
             place = Path(name) if isinstance(name, str) else None
             if place is not None and place.name == name and not place.exists():
                 models.check(name)  # a folder may be made later, a name cannot
-        if self.draft_model is not None and not isinstance(self.source, (str, os.PathLike)):
-            raise OptionError(
-                "draft_model= requires a source given by name. Pass a draft model when you load a "
-                "model yourself."
-            )
+        is_named = isinstance(self.source, (str, os.PathLike))
+        known = {*_OF_LOADED, "" if isinstance(self.source, Embedder) else "pooling"}
+        known |= set() if self.is_loaded else {"batch_size", "adapters"}
+        for one in () if is_named else fields(self):
+            plain = {} if one.name == "adapters" else one.default
+            if one.name not in known and getattr(self, one.name) != plain:
+                raise OptionError(
+                    f"{one.name}= requires a source given by name. If you load the model yourself, "
+                    "pass such options there.",
+                    option=one.name,
+                )
         Flag()("in_process", self.in_process)
         if not isinstance(self.adapters, Mapping) or not all(
             isinstance(path, (str, os.PathLike)) for path in self.adapters.values()
@@ -141,13 +147,8 @@ class ModelConfig(LoadOptions):
             Whole(1)("max_seqs", self.max_seqs)
         if self.seed is not None:
             OPTIONS["seed"].read("seed", self.seed)
-        if self.in_process and (self.processes > 1 or not isinstance(self.source, (str, Path))):
-            raise OptionError("in_process= requires a source given by name and processes=1.")
-        if self.is_loaded and self.processes > 1:
-            raise OptionError(
-                "processes= requires a source given by name. An already loaded model cannot be "
-                "split into processes."
-            )
+        if self.in_process and (self.processes > 1 or self.max_silence not in (None, 120)):
+            raise OptionError("in_process= requires processes=1, and no max_silence=.")
         if self.embedder is not None and self.decider is None:
             raise OptionError("embedder= requires decider=.")
         self.read_decider()
@@ -208,6 +209,9 @@ class ModelConfig(LoadOptions):
 
 _VECTORS = ("pooling", "max_length", "providers", "session_options", "threads")
 """The options that an embedder is loaded with."""
+
+_OF_LOADED = ("source", "kind", "decider", "embedder", "max_seqs", "seed", "memory")
+"""The options for a model that was loaded before."""
 
 _OF_KIND = {
     "an embedder": ["max_length"],

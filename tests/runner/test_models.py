@@ -161,6 +161,15 @@ def test_decisions_are_those_of_a_decider(several: Runner, model: Any) -> None:
     told["refund"]["criteria"] = {"true": "about money", "false": "about colours"}  # type: ignore[assignment]
     by_vectors = several.decide(state=state, questions=told, model="vectors")
     embedder = structgen.load_embedder(EMBEDDER)
+    given: dict[str, Any] = {
+        "threads": 1,
+        "pooling": "mean",
+        "max_silence": 5,
+        "adapters": {"a": "b"},
+    }
+    for name, value in given.items():
+        with pytest.raises(OptionError, match=f"{name}= requires a source given by name"):
+            ModelConfig.of({"source": embedder, name: value})
     expected = structgen.decisions.Decider(embedder).decide(
         state, structgen.decisions.questions_from_json(told)
     )
@@ -560,6 +569,8 @@ def test_a_model_in_this_process(tmp_path: Path) -> None:
         ]
     with pytest.raises(OptionError, match="in_process"):
         ModelConfig(source=SMALL, in_process=True, processes=2)
+    with pytest.raises(OptionError, match="max_silence"):
+        ModelConfig(source=SMALL, in_process=True, max_silence=5)
     for wrong in (
         {"in_process": "false"},
         {"deterministic": 0},
