@@ -14,7 +14,6 @@ instead.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Generator, Hashable, Iterable
 from decimal import Decimal
@@ -117,8 +116,8 @@ class Apart(Frame):
         """Return the label for an outcome of the leaf between values."""
         raise NotImplementedError
 
-    def _outcome(self, label: int) -> int:
-        """Return the outcome for a label; for `_TO_THE_END`, that for an unnamed key."""
+    def _first(self, rest: Any) -> int:
+        """Return the outcome with which the rest of a value begins."""
         raise NotImplementedError
 
     def _value(self, number: int, label: int) -> Any:
@@ -162,8 +161,8 @@ class Apart(Frame):
         """Return the leaf of the text before and between values, and its state."""
         raise NotImplementedError
 
-    def _fresh(self, place: Place, n: int) -> Text | None:
-        """Return ``n`` members that no barred value has; None if none is allowed."""
+    def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
+        """Return a member that no barred value has; None if none is allowed."""
         return None
 
     def _before_end(self, text: Text, member: Text) -> Text:
@@ -376,7 +375,7 @@ class Apart(Frame):
         if self._is_unnamed(label):
             # A value plus the end after it, after any unnamed key.
             value = self._language.shortest(self.plan.owed(label))
-            fresh = self._fresh(place, 1)
+            fresh = self._fresh(*place)
             rest = self.plan.finish(self.plan.ended(self.plan.after(state, label)), 0)
             if value is None or fresh is None or rest is None:
                 return None
@@ -409,15 +408,17 @@ class Apart(Frame):
         self, question: tuple[Place, int, bool]
     ) -> Generator[tuple[Place, int, bool], Text | None, Text | None]:
         place, label, is_first = question
-        at = place[0]
+        at, alive, _ = place
         if label != _TO_THE_END:
             return (yield from self._find_value(place, label))
         plain = self._plain(at, is_first)
-        if plain is None or not self._is_barred(place, plain, is_first):
+        if plain is None or not alive:
+            return plain
+        rest = self._rest_of(plain, is_first)
+        if not any(self._has_rest(number, place, rest) for number in alive):
             return plain
         ways: list[Text] = []
-        # Two, because `finish` does not know whether a barred value has the key that comes first.
-        fresh = self._fresh(place, 2)
+        fresh = self._fresh(*place)
         if fresh is not None:
             ways.append(self._before_end(plain, fresh))
         begin = self._bracket + self._language.space.first
@@ -428,33 +429,14 @@ class Apart(Frame):
                 ways.append(put(begin + self._begin(label), way))
         return min(ways, key=len, default=None)
 
-    def _is_barred(self, place: Place, end: Text, is_first: bool) -> bool:
-        """Return whether ``end`` would make one of the values."""
-        if not place[1]:
-            return False
-        rest = self._rest_of(end, is_first)
-        return any(self._has_rest(number, place, rest) for number in place[1])
-
     @cached_method
     def preferred(self, at: int) -> int | None:
         """Return the outcome that `ending` assumes; see `frames.Frame`."""
         state, alive, others, _ = self._states[at >> 1]
         if at & 1 or is_forgotten(alive):
             return None
-        place = state, alive, others
-        plain = self._plain(state, False)
-        if plain is None:
-            return None
-        if not self._is_barred(place, plain, False):
-            return self.plan.preferred(self.plan.ended(state) - 1)
-        fresh, ways = self._fresh(place, 2), list[tuple[int, int]]()
-        if fresh is not None:
-            ways.append((len(fresh), self._outcome(_TO_THE_END)))
-        for label in self.plan.choices(state)[0]:
-            way = self.ending(place, label=label)
-            if way is not None:
-                ways.append((len(self._begin(label)) + len(way), self._outcome(label)))
-        return min(ways)[1] if ways else None
+        end = self.ending((state, alive, others))
+        return None if end is None else self._first(self._whole_of(end, False))
 
     def _find_value(
         self, place: Place, label: int
@@ -545,10 +527,11 @@ class Apart(Frame):
         state = self._states[at >> 1]
         place, others = state[0], state[2]
         if self._is_unnamed(state[3]):
-            rest, fresh = self._plain(place, False), self._fresh(state[:3], 2)
+            rest, fresh = self._plain(place, False), self._fresh(*state[:3])
             if rest is None or fresh is None:
                 return None
-            return len(rest) + len(self._language.space.comma) + len(fresh)
+            # Two, because `finish` does not know whether a barred value has the next key, too.
+            return len(rest) + 2 * (len(self._language.space.comma) + len(fresh) + 1)
         rest, groups = self._otherwise(state)
         if rest is None or len(groups) > MAX_LISTED:
             return None
@@ -583,8 +566,8 @@ class ApartObject(Apart):
     def _label(self, at: int, outcome: int) -> int:
         return outcome - 1
 
-    def _outcome(self, label: int) -> int:
-        return 1 + (self._n_names if label == _TO_THE_END else label)
+    def _first(self, rest: Any) -> int:
+        return next((1 + self._index.get(name, self._n_names) for name in rest), CLOSE)
 
     def _value(self, number: int, label: int) -> Any:
         return self._language.numbered.values[number][self.plan.names[label]]
@@ -653,21 +636,17 @@ class ApartObject(Apart):
         menu = leaf.symbols.menu(allowed, others) if allowed or others else None
         return leaf, (leaf.open if is_first else leaf.after_value)(menu, may_close)
 
-    def _fresh(self, place: Place, n: int) -> Text | None:
-        language, (_, alive, others) = self._language, place
-        value = language.shortest(self.plan.owed(self._n_names)) if self.plan.is_open else None
-        if value is None:
+    def _fresh(self, at: int, alive: Alive, others: Others) -> Text | None:
+        language = self._language
+        if not self.plan.is_open:
             return None
         used = {name for name, _ in others}.union(*[self._of(number)[0] for number in alive])
-        names = (str(i) for i in itertools.count())
-        fresh = (name for name in names if name not in used and name not in self._index)
-        text: Text = b""
-        for name in itertools.islice(fresh, n):
-            comma = language.space.comma if text else b""
-            text = put(
-                put(text, comma + language.scalars.spell(name) + language.space.colon), value
-            )
-        return text
+        number = 0
+        while str(number) in used or str(number) in self._index:
+            number += 1
+        value = language.shortest(self.plan.owed(self._n_names))
+        name = language.scalars.spell(str(number)) + language.space.colon
+        return None if value is None else put(name, value)
 
 
 class ApartArray(Apart):
@@ -684,8 +663,8 @@ class ApartArray(Apart):
     def _label(self, at: int, outcome: int) -> int:
         return at
 
-    def _outcome(self, label: int) -> int:
-        return ITEM
+    def _first(self, rest: Any) -> int:
+        return ITEM if rest else CLOSE
 
     def _value(self, number: int, label: int) -> Any:
         return self._language.numbered.values[number][label]
