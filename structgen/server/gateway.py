@@ -32,7 +32,7 @@ from structgen.runner import Metrics, Traces
 from structgen.workers import STRANGER, Stranger, give_back
 
 from .errors import ApiError, api_error, seconds
-from .settings import LOOPBACK, Settings
+from .settings import Settings
 from .wire import check_type
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class Gateway:
         if not hosts and settings.is_local and not keys:
             # Otherwise any web page could ask, under a host name of its own that leads to this
             # machine.
-            hosts = (*LOOPBACK, settings.host)
+            hosts = ("127.0.0.1", "::1", "localhost", settings.host)
         self._hosts = {host.lower() for host in hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -28,8 +28,6 @@ tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else 
 PREFIX = "STRUCTGEN_SERVER_"
 """The prefix of environment variables."""
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(gt=0)]
 
