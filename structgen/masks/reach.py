@@ -158,7 +158,7 @@ class Reach:
             for leaf_id, q, continuation in machine.configurations(state):
                 leaf = machine.leaves[leaf_id]
                 walk = frames.root_walk(leaf, q, continuation)
-                self._sort_root(leaf, q, continuation, walk, most, flags, tape)
+                self._sort_root(leaf, q, continuation, walk, most, flags)
                 for outcome, node in walk[2]:
                     try:
                         for frame_walk, below in frames.walks_after(continuation, outcome, node):
@@ -186,7 +186,7 @@ class Reach:
         strings: list[tuple[Leaf, int]] = []
         for leaf_id, q, _ in configurations:
             leaf = machine.leaves[leaf_id]
-            at = leaf.text_state(q) if type(leaf) is StringLeaf else None
+            at = leaf.text_state(q) if leaf.holds_text else None
             if at is not None:
                 strings.append((leaf, at))
         if not named and len(strings) == len(configurations) and np.count_nonzero(chosen) > MANY:
@@ -268,7 +268,6 @@ class Reach:
         walk: LeafWalk,
         most: int,
         flags: npt.NDArray[np.uint8],
-        tape: Callable[[], TextHistory],
     ) -> None:
         """Sort the tokens that end in ``leaf``."""
         row, ids, _, ends_inside = walk
@@ -277,8 +276,7 @@ class Reach:
             tokens[:] = np.unpackbits(row.view(np.uint8), bitorder="little")
         tokens[ids_of(ids)] = 1
         ends: list[TokenEnd] = [(to, end, continuation) for to, end in ends_of(leaf, ends_inside)]
-        text_state = leaf.text_state(q)
-        if text_state is None:
+        if leaf.text_state(q) is None:
             flags[self._verdict(ends, most)] |= tokens
             return
         # Most tokens end between two characters; others inside one, or after a quote.
@@ -291,39 +289,22 @@ class Reach:
                 here = behind if node is None else inside.setdefault(node, [])
                 here.append((to, at, continuation))
         is_open = from_open > most
-        values: list[Any] = []
-        settled: list[tuple[int, Ids]] = []
-        settled.append((self._verdict(behind, most), self._texts.closing(leaf.encoding)))
-        verdict = _MIXED if is_open else self._verdict(inside[GROUND], most, values)
-        by_place = verdict == _MIXED and leaf.holds_text
-        if not (is_open and by_place):
-            for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
-                inner = self._verdict([*inside.get(node, ()), *behind], most)
-                settled.append((_MIXED if is_open else inner, apart))
-        if by_place:
-            # Place by place, because thousands of single tokens would take seconds.
-            for at, cut, apart in self._texts.ends(leaf, text_state):
-                if cut == GROUND or is_open:
-                    place: list[TokenEnd] = [(leaf, leaf.in_text(at, cut), continuation)]
-                    how = self._verdict(place, most, values if cut == GROUND else None)
-                    settled.append((how, apart))
-        if values:
-            settled.append((_MIXED, self._beginnings(values, tape())))
+        settled = [(self._verdict(behind, most), self._texts.closing(leaf.encoding))]
+        verdict = _MIXED if is_open else self._verdict(inside[GROUND], most)
+        for node, (apart, _) in self._texts.cuts(leaf.encoding).items():
+            inner = self._verdict([*inside.get(node, ()), *behind], most)
+            settled.append((_MIXED if is_open else inner, apart))
         for which, apart in settled:
             flags[which, apart] |= tokens[apart]
         for _, apart in settled:
             tokens[apart] = 0
         flags[verdict] |= tokens
 
-    def _verdict(self, ends: list[TokenEnd], most: int, values: list[Any] | None = None) -> int:
-        """Return whether all, some or none of these places are near enough to the end.
-
-        With ``values``: for texts without any string that is in, or begins, one of the values added
-        to it; their plans are the same.
-        """
+    def _verdict(self, ends: list[TokenEnd], most: int) -> int:
+        """Return whether all, some or none of these places are near enough to the end."""
         near = far = False
         for leaf, end, continuation in ends:
-            for least, bound in self._distances(leaf, end, continuation, most, values):
+            for least, bound in self._distances(leaf, end, continuation):
                 far |= bound > most
                 near |= least <= most
                 if near and far:
@@ -341,19 +322,24 @@ class Reach:
             to: the state after each of the tokens ``ids``.
             tape: gives the text so far.
         """
-        machine, seen = self._machine, list[Any]()
+        machine, text = self._machine, AnyText()
         if any(
             machine.leaves[leaf_id].text_state(q) is None
             for leaf_id, q, _ in machine.configurations(state)
         ):
             return None  # no string is open, or it ends inside a character
-        needed = self._tokens_otherwise(to, seen)
-        if needed is None:
+        if machine.is_pending(to) or any(
+            self._forgets(continuation) for _, _, continuation in machine.configurations(to)
+        ):
+            return None
+        try:
+            needed = self._engine.named.count(machine.shortest_completion(to, text))
+        except NeedsText:
             return None
         flags = np.zeros(self._vocabulary.size, np.bool_)
         flags[ids] = True
         flags[self._quotes] = False  # another string may be open after them
-        flags[self._beginnings(seen, tape())] = False
+        flags[self._beginnings(text.seen, tape())] = False
         return needed, _ids(flags)
 
     @cached_property
@@ -369,22 +355,6 @@ class Reach:
         for start, end in itertools.pairwise(trie.level_start.tolist()):
             is_within[start:end] |= is_within[trie.parent[start:end]]
         return trie.token_ids[np.repeat(is_within, np.diff(trie.token_start))]
-
-    def _tokens_otherwise(self, state: int, values: list[Any]) -> int | None:
-        """Return the tokens of the plan from ``state``, after a text as in `_verdict`; None if
-        unknown."""
-        machine = self._machine
-        if machine.is_pending(state) or any(
-            self._forgets(continuation) for _, _, continuation in machine.configurations(state)
-        ):
-            return None
-        text = AnyText()
-        try:
-            needed = self._engine.named.count(machine.shortest_completion(state, text))
-        except NeedsText:
-            return None
-        values += text.seen
-        return needed
 
     def _beginnings(self, values: list[Any], tape: TextHistory) -> Ids:
         """Return the tokens that continue the string that is open in ``tape`` towards one in
@@ -485,22 +455,11 @@ class Reach:
         return found
 
     def _distances(
-        self,
-        leaf: Leaf,
-        end: int | tuple[int, int],
-        continuation: int,
-        most: int,
-        values: list[Any] | None,
+        self, leaf: Leaf, end: int | tuple[int, int], continuation: int
     ) -> Iterator[tuple[int, int]]:
-        """Yield the fewest and most tokens of plans from the ends of tokens; see `_verdict`."""
+        """Yield the fewest and most tokens of plans from the ends of tokens."""
         for at, _ in self._states(leaf, end):
-            least, bound = self._tokens_to_close(leaf, at, continuation)
-            if values is not None and least <= most < bound:
-                found = self._tokens_otherwise(
-                    self._machine.state_of(leaf, at, continuation), values
-                )
-                least, bound = (0, FAR) if found is None else (found, found)
-            yield least, bound
+            yield self._tokens_to_close(leaf, at, continuation)
         bound = self._bytes_from_open(leaf, end, continuation)
         if bound:
             yield 0, bound
