@@ -43,11 +43,6 @@ GetHistory: TypeAlias = Callable[[], TextHistory]
 """Returns the text so far; few automata need it."""
 
 
-_FEW = 16
-"""Up to this many tokens are looked at one by one; above it, tokens that lead to the same state are
-grouped."""
-
-
 def _no_text() -> TextHistory:
     raise NeedsText
 
@@ -794,17 +789,16 @@ class Cursor:
         is_left = (flags & np.unpackbits(row, bitorder="little")).view(bool)
         flags[doubtful] = 0
         flags[hopeless] = 1
-        if np.count_nonzero(is_left) > _FEW:
-            for known, ids in reach.together(state, is_left):
-                to = known or engine.advance(state, int(ids[0]), self._text)
-                try:
-                    settled: tuple[int, Any] | None = engine.plan_size(to, _no_text), ids
-                except NeedsText:
-                    settled = reach.otherwise(state, to, ids, self._text)
-                if settled is not None:
-                    needed, ids = settled
-                    flags[ids] = needed + 2 > left
-                    is_left[ids] = False
+        for known, ids in reach.together(state, is_left):
+            to = known or engine.advance(state, int(ids[0]), self._text)
+            try:
+                settled: tuple[int, Any] | None = engine.plan_size(to, _no_text), ids
+            except NeedsText:
+                settled = reach.otherwise(state, to, ids, self._text)
+            if settled is not None:
+                needed, ids = settled
+                flags[ids] = needed + 2 > left
+                is_left[ids] = False
         tokens = np.flatnonzero(is_left).tolist()
         WORK.spend(len(tokens) >> 2)
         for token in tokens:

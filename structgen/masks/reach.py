@@ -38,8 +38,9 @@ from .text.tables import grouped
 from .token_masks import MaskEngine
 from .walk_store import Bits, Ids, LeafWalk, WalkStore, ends_of, ids_of
 
-MANY = 500
-"""More tokens than this are not followed byte by byte if that may lead to as many states."""
+_FEW, _MANY = 16, 500
+"""Few tokens are not grouped. Many are not followed byte by byte, which may lead to as many states,
+if they can be grouped by where they end in a string."""
 
 FAR = 1 << 60
 """More tokens than any budget."""
@@ -189,12 +190,14 @@ class Reach:
             at = leaf.text_state(q) if leaf.holds_text else None
             if at is not None:
                 strings.append((leaf, at))
-        if not named and len(strings) == len(configurations) and np.count_nonzero(chosen) > MANY:
+        left, most = np.count_nonzero(chosen), chosen.size
+        if left > _MANY and not named and len(strings) == len(configurations):
             for together in self._together_in(strings, chosen):
                 chosen[together] = False
                 yield DEAD, together
-            if np.count_nonzero(chosen) > MANY:
-                return
+            left, most = np.count_nonzero(chosen), _MANY
+        if not _FEW < left <= most:
+            return
         trie = self._store.trie
         for several in named:
             chosen[several] = False  # their texts do not determine the state after them
