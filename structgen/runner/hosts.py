@@ -147,9 +147,7 @@ class ModelConfig(LoadOptions):
             Whole(1)("max_seqs", self.max_seqs)
         if self.seed is not None:
             OPTIONS["seed"].read("seed", self.seed)
-        if self.in_process and (
-            self.processes > 1 or self.max_silence not in (None, type(self).max_silence)
-        ):
+        if self.in_process and (self.processes > 1 or self.max_silence not in (None, 120)):
             raise OptionError("in_process= requires processes=1, and no max_silence=.")
         if self.embedder is not None and self.decider is None:
             raise OptionError("embedder= requires decider=.")
