@@ -689,17 +689,16 @@ def server_of(runner: Runner, models: Models) -> Server[Any]:
                 return _text(
                     f"{tool.name} failed; see the server's log for the reason.", is_error=True
                 )
-        if wanted.cancelled_caught:
-            return _text(context.request.scope[_OVER].result(), is_error=True)
-        structured = result.model_dump(mode="json")
-        # Large answers one by one: sixty with 256 vectors each delayed all others for 9 s.
-        turn = writing if has_more(structured, _FEW_VALUES) else contextlib.nullcontext()
-        async with turn:
-            text = json.dumps(structured, ensure_ascii=False)
-            await asyncio.sleep(len(text) / _BYTES_A_SECOND)
-        answer = _text(text)
-        answer.structured_content = structured
-        return answer
+            structured = result.model_dump(mode="json")
+            # Large answers one by one: sixty with 256 vectors each delayed all others for 9 s.
+            turn = writing if has_more(structured, _FEW_VALUES) else contextlib.nullcontext()
+            async with turn:
+                text = json.dumps(structured, ensure_ascii=False)
+                await asyncio.sleep(len(text) / _BYTES_A_SECOND)
+            answer = _text(text)
+            answer.structured_content = structured
+            return answer
+        return _text(context.request.scope[_OVER].result(), is_error=True)
 
     return Server(
         "structgen",
@@ -886,7 +885,7 @@ class Bounded:
         # Bytes of long answers, the oldest first.
         self._answers: dict[asyncio.Future[None], int] = {}
         self._calls: dict[tuple[bytes, Any], asyncio.Future[str]] = {}  # by session and id
-        self._running: dict[asyncio.Future[str], bytearray] = {}  # calls with their bodies
+        self._running: dict[asyncio.Future[str], bytearray] = {}  # bodies that may be dropped
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
@@ -984,13 +983,14 @@ class Bounded:
         over, left = loop.create_future(), loop.create_future()
         if session is not None:
             cancelled = self._calls.pop((session, cancels), None)
-            if cancelled is not None:
+            if cancelled is not None and not cancelled.done():
                 cancelled.set_result("The call was cancelled.")
             if id_ is not None:
                 self._calls[session, id_] = over
         self._running[over] = body
 
         async def sent(message: Any) -> None:
+            self._running.pop(over, None)  # its message is held until the answer is read
             if method == "initialize" and message.get("status") == 200:
                 made = (_SESSION, secrets.token_hex(16).encode())
                 message = {**message, "headers": [*message["headers"], made]}
@@ -1012,7 +1012,7 @@ class Bounded:
         try:
             await self._app({**scope, _OVER: over}, replayed(bytes(body), receive), sent)
         finally:
-            del self._running[over]
+            self._running.pop(over, None)
             self._answers.pop(left, None)
             if session is not None and self._calls.get((session, id_)) is over:
                 del self._calls[session, id_]

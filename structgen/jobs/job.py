@@ -654,7 +654,7 @@ def _tell_signal(parts: Parts, result: str) -> None:
         n.update(one["informative"] for one in answers.values())
     if n[False]:
         print(
-            f"{n[False]:,} of {counted(n.total(), 'decision')} carry no signal. The model may not "
+            f"{n[False]:,} of {n.total():,} decisions carry no signal. The model may not "
             "be able to decide this. Measure it with Decider.calibrate and labelled examples, or "
             "use a larger model (docs/decisions.md#answers-that-carry-no-signal).",
             file=sys.stderr,

@@ -326,7 +326,7 @@ class Reach:
             tape: gives the text so far.
         """
         machine, text = self._machine, AnyText()
-        if any(
+        if len(ids) <= _FEW or any(
             machine.leaves[leaf_id].text_state(q) is None
             for leaf_id, q, _ in machine.configurations(state)
         ):

@@ -305,11 +305,11 @@ def fetch(name: str, progress: Progress, task: str | None = None) -> Path:
             if stale != arriving:
                 shutil.rmtree(stale, ignore_errors=True)
         _fetch_files(repo_id, listing, targets, arriving, name, progress)
+        find = "structgen.models.damage:problems"
         try:  # in a process of its own, because a Runner fetches in its own
-            find = "structgen.models.damage:problems"
             problem: str = apart.call(find, str(model), limits=apart.Limits.reading(0))
         except apart.Ended as error:
-            problem = f"Checking it {error}."
+            raise ModelNotFound(f"{repo_id} cannot be used: checking it {error}.") from None
         if problem:
             shutil.rmtree(arriving, ignore_errors=True)  # A retry would fail again.
             problem = problem.replace(f"{arriving}{os.sep}", "")

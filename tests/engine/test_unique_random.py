@@ -572,6 +572,13 @@ def _closed(properties: Schema, required: str = "", **more: Any) -> Schema:
             b'[{"cc":"ab","a":{"a":"Dkkkkkk","b":"a"}},{"cc":"ba","a":{"a":"","b":"b"}},'
             b'{"cc":"a","a":{"a":"","b":"a"}},{"cc":"a","a":{"a":"","b":"b"}},{"cc":"',
         ),
+        (
+            # The objects before differ in an unnamed key only.
+            _closed({"dddd": {"const": 1}}, "dddd", additionalProperties=_S),
+            3,
+            50,
+            b'[{"dddd":1,"x":""},{"dddd":1},{"dddd":1,',
+        ),
         ({"type": "array", "items": _closed({"dddd": _FROM_5})}, 4, 33, b"[[{},{},{}],[{}],[],[{"),
     ],
 )

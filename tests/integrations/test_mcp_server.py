@@ -284,6 +284,38 @@ def test_calls_with_large_messages_make_room(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(work())
 
 
+def test_a_call_that_made_room_may_still_be_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 100_000)
+    ends = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if len((await receive())["body"]) > 90_000:
+            await ends.wait()
+        await Response("answered")(scope, receive, send)
+
+    async def work() -> None:
+        bounded, headers = Bounded(app), {"mcp-session-id": "a"}
+        over = httpx.ASGITransport(app=bounded)
+        async with httpx.AsyncClient(
+            transport=over, base_url="http://a", headers=headers
+        ) as client:
+
+            async def posted(method: str, size: int = 0, **more: Any) -> str:
+                message = {"jsonrpc": "2.0", "method": method, **more}
+                return (await client.post("/mcp", content=json.dumps(message).ljust(size))).text
+
+            larger = asyncio.create_task(posted("tools/call", 95_000, id=1, params={}))
+            while not bounded._running:
+                await asyncio.sleep(0)
+            assert await posted("tools/call", 20_000, id=2, params={}) == "answered"
+            cancel = {"requestId": 1}
+            assert await posted("notifications/cancelled", params=cancel) == "answered"
+            ends.set()
+            assert await larger == "answered"
+
+    asyncio.run(work())
+
+
 def test_answers_that_nobody_reads_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """12 answers of `embed` that were read byte by byte took 1.6 GB."""
     monkeypatch.setattr("structgen.integrations.mcp._MOST_HELD", 500_000)

@@ -473,6 +473,7 @@ class Apart(Frame):
             owed = language.conjunctions.extended(self.plan.owed(label), [constant])
             found = language.shortest(owed)
             if found is not None and not language.values.is_solving:
+                WORK.hold(200)
                 self._texts[number, label] = found
         return found
 
@@ -535,8 +536,13 @@ class Apart(Frame):
         rest, groups = self._otherwise(state)
         if rest is None or len(groups) > MAX_LISTED:
             return None
-        ways = [self.ending((place, group, others)) for group in groups.values()]
-        return max([len(rest), *[len(way) for way in ways if way is not None]])
+        most = len(rest)
+        for group in groups.values():
+            way, fresh = self.ending((place, group, others)), self._fresh(place, group, others)
+            # As above, the member that `ending` adds may get another one.
+            more = 0 if fresh is None else len(self._language.space.comma) + len(fresh) + 1
+            most = max(most, 0 if way is None else len(way) + more)
+        return most
 
 
 class ApartObject(Apart):
