@@ -200,8 +200,7 @@ class Characters:
     Attributes:
         charge: called with the bytes of each cache entry.
         cache: makes a cache within a byte budget.
-        texts, strings: for `text_walks` and `string_walks`: walks of texts by content, for any
-        automaton.
+        strings: for `string_walks`: walks of texts by content, for any automaton.
     """
 
     def __init__(self, arrays: CharacterArrays) -> None:
@@ -214,7 +213,6 @@ class Characters:
         self._spelt: GenerationalCache[str, tuple[bytes, int]] = cache()
         self._most: GenerationalCache[bytes, int] = cache()
         self._by_alphabet: GenerationalCache[Any, AlphabetPoints] = cache()
-        self.texts: GenerationalCache[bytes, Any] = cache()
         self.strings: GenerationalCache[bytes, tuple[Any, ...]] = cache()
 
     @property

@@ -218,14 +218,6 @@ class TextRuns(OpenTexts):
         self._after = state, after
         return after
 
-    def is_one_run(self, state: int) -> bool:
-        """Return whether obviously only one run may be read."""
-        chars, most = self.symbols.run(state)
-        phases = self._phases(state)
-        if phases is None:
-            return most >= 0 and not self.live(state) & ~chars
-        return bool(chars) and not any(live & ~chars for _, _, _, live in phases)
-
     @cached_method
     def _phases(self, state: int) -> tuple[_Phase, ...] | None:
         """Return the states in which the run of ``state`` can be left, each with the count at which
@@ -429,7 +421,7 @@ class TextWalks(TextRuns):
     # Most texts are keys of one object, identified by their closing quotes: the rest is made on
     # demand.
 
-    _own: GenerationalCache[Any, TextWalk] | None = None
+    _whole: GenerationalCache[int, TextWalk] | None = None
     _contents: StructuralHash | None = None
     _far: TokenHorizon | None = None
 
@@ -491,14 +483,6 @@ class TextWalks(TextRuns):
             others = self.symbols.beside_names(state)
             if others is not None:
                 return self._beside_names(state, others, places)
-        is_open = self.symbols.is_open(state)
-        if (
-            not is_open
-            and places == _ROOT_ALONE
-            and self.narrow(state) is None
-            and not self.is_one_run(state)
-        ):
-            return self._copy(self._kept(state))
         return self._walk(state, places)
 
     def ends(self, state: int, cuts: Int32) -> Iterator[tuple[int, int, Int32]]:
@@ -608,7 +592,9 @@ class TextWalks(TextRuns):
         each quote is checked separately."""
         arrays = self.arrays
         if places == _ROOT_ALONE:
-            walk = self._copy(self._kept(others))
+            kept = self._kept(others)
+            quotes = {label: mask.copy() for label, mask in kept.quotes.items()}
+            walk = TextWalk(None, [], quotes, {}, set(), kept.row)
         else:
             walk = self._walk(others, places)
         gained: list[int] = []
@@ -651,10 +637,6 @@ class TextWalks(TextRuns):
             ids_of_others.append(np.array(gained, np.int32))
         return TextWalk(walk.counted, ids_of_others, walk.quotes, walk.single, runs, row)
 
-    def _copy(self, walk: TextWalk) -> TextWalk:
-        quotes = {label: mask.copy() for label, mask in walk.quotes.items()}
-        return TextWalk(None, [], quotes, {}, {*walk.runs}, walk.row)
-
     def _walk(self, state: int, places: list[int]) -> TextWalk:
         """Walk runs first, then the rest together."""
         out = TextWalk(None, [], {}, {}, set())
@@ -689,27 +671,16 @@ class TextWalks(TextRuns):
         return out._replace(counted=counted)
 
     def _kept(self, state: int) -> TextWalk:
-        """Return `_walk` from the root, in a compact form, cached for all expressions equal to that
-        of ``state``. Do not change its contents.
-
-        The runs of a walk that another automaton has made are `FRESH`.
-        """
-        arrays = self.arrays
-        content = self.content(state)
-        if content is None:
-            if self._own is None:
-                self._own = self.characters.cache()
-            kept: GenerationalCache[Any, TextWalk] = self._own
-        else:
-            kept = self.characters.texts
-        key = state if content is None else content
-        found = kept[key]
-        if found is not None:
-            return found if content is None else found._replace(runs={(state, FRESH)})
-        found = self._compact(self._walk(state, [0]))
-        kept[key] = found if content is None else found._replace(runs=set())
-        n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
-        self.characters.charge(n_bytes + (100 * len(found.runs) if content is None else 0) + 1000)
+        """Return `_walk` from the root, in a compact form, cached for all sets of names beside
+        which ``state`` is walked. Do not change its contents."""
+        if self._whole is None:
+            self._whole = self.characters.cache()
+        found = self._whole[state]
+        if found is None:
+            arrays = self.arrays
+            found = self._whole[state] = self._compact(self._walk(state, [0]))
+            n_bytes = 4 * arrays.size // 32 + len(arrays.quotes) * len(found.quotes)
+            self.characters.charge(n_bytes + 100 * len(found.runs) + 1000)
         return found
 
     def _compact(self, walk: TextWalk) -> TextWalk:
